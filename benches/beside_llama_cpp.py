@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""Decode and prefill on the CPU beside llama.cpp, runs in turn, the same file, threads and lengths.
+"""Compares CPU decode and prefill with llama.cpp: alternating runs, same file, threads and lengths.
 
     pip install llama-cpp-python==0.3.36
     cargo build --release
     python3 benches/beside_llama_cpp.py target/release/warploom model.gguf [--threads 2] [--rounds 5] [--record NAME]
 
-Both read a prompt of 512 tokens and then write 128 greedy tokens. llama.cpp is called through its C functions, one
-`llama_decode` a token and its greedy sampler, as `llama-bench` does it; warploom by `warploom bench --device cpu`.
-With --record the figures go to benches/measured.json as those of the model of this name.
+Both read a prompt of 512 tokens and then generate 128 greedy tokens. llama.cpp runs through its C API, one
+`llama_decode` per token with its greedy sampler, like `llama-bench`; warploom by `warploom bench --device cpu`.
+--record writes the figures to benches/measured.json under this model name.
 """
 
 import argparse

@@ -1,13 +1,13 @@
 //! Products of packed weights on the CPU: checked against decoded weights in f64, then timed.
 //!
 //! `cargo bench --bench cpu_matvec` prints GB/s of weights for each format, instruction set and
-//! number of threads, for one row of x (decoding) and GFLOP/s for many (prefill), with the best
-//! time of several rounds. `cargo bench --bench cpu_matvec -- q4_1` takes one format,
-//! `-- q4_1 avx512` one instruction set too.
+//! number of threads for one row of x (decode), and GFLOP/s for many rows (prefill): the best of
+//! several rounds. `cargo bench --bench cpu_matvec -- q4_1` selects a format, `-- q4_1 avx512` also
+//! an instruction set.
 //!
-//! Matrices take turns, 64 MB a format, so that they come from memory and not from a near cache.
-//! A round is one submit of some 2 MB: short, so that on a busy machine the best rounds are those
-//! that nobody interrupted. The roof is what one thread can read: printed first.
+//! Matrices alternate, 64 MB per format, so that they come from memory and not from a cache. A
+//! round is one submit of about 2 MB: short, so that the best rounds are undisturbed even on a busy
+//! machine. The read bandwidth of one thread is printed first.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::Arc;
@@ -236,7 +236,7 @@ impl Bench {
         block_on(self.device.wait(ticket)).expect("no failure").downloads
     }
 
-    /// Stops where a result is further from the product in f64 than rounding allows.
+    /// Fails if a result differs from the product in f64 by more than rounding allows.
     fn check(&self, format: Format, w: &[u8], x: &[f32], m: usize) {
         let mut values = vec![0.0; K * N];
         warploom::quant::decode(format, w, &mut values).expect("whole blocks");

@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
-"""From start to the first token, with empty caches and with filled ones, and the first token after a pause.
+"""Time from start to the first token, with empty and filled caches, and to the first token after a pause.
 
     cargo build --release
     python3 benches/first_token.py target/release/warploom -m FILE --device cuda --device webgpu
 
-Starts: `warploom generate` in a process of its own, until the first byte of text comes; cold ones have a cache folder
-that is empty, of warploom and of the drivers, and warm ones that of the run before. The first process on a machine also
-reads the drivers from disk, so one that is not counted goes before. The pause: `warploom serve`, streamed answers to
-short questions one after another, then one after so many seconds without any: the first piece of text over the median of
-those before. Nothing is written to your own caches.
+Starts: `warploom generate` in a new process, until the first byte of text. Cold starts have empty cache folders of
+warploom and of the drivers, warm ones those of the previous run. The first process on a machine also reads the drivers
+from disk, so one uncounted run comes first. Pause: `warploom serve`, streamed answers to short questions in sequence,
+then one after a pause; the time to its first text relative to the median of those before. Your own caches are not
+changed.
 """
 
 import argparse

@@ -1,9 +1,9 @@
-//! What generated kernels reach of a copy's bandwidth: silu(x) * y * 0.5, softmax and LayerNorm of
-//! 8192 x 8192 floats on the best device there is.
+//! Bandwidth of generated kernels relative to a copy: silu(x) * y * 0.5, softmax and LayerNorm of
+//! 8192 x 8192 floats on the best device.
 //!
-//! Eight rows are verified against plain loops with the same engine and knobs, then all are timed by the device's timestamps beside a copy. `cargo bench --bench fused` times;
-//! `-- --sweep` times every engine and value of its knobs too; without `--bench` small sizes run
-//! once, as a test that they do.
+//! Eight rows are checked against plain loops with the same engine and knobs, then all kernels and
+//! a copy are timed by device timestamps. `cargo bench --bench fused` times them; `-- --sweep` also
+//! tries every engine and knob value; without `--bench` small sizes run once, as a test.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -21,12 +21,12 @@ use warploom::{Error, Result};
 /// Rows and columns that are timed.
 const SIZE: usize = 8192;
 
-/// A way to execute a workload: an engine and its knobs, or what the heuristic takes.
+/// A way to execute a workload: an engine with knobs, or the heuristic's choice.
 type Way = Option<(EngineId, Values)>;
 /// Knobs by name.
 type Values = Vec<(&'static str, u32)>;
 
-/// What is computed, of `n` rows, into a state.
+/// The computation of `n` rows into a state.
 #[derive(Clone, Copy)]
 enum Workload {
     Elementwise,
@@ -105,7 +105,7 @@ fn all_ways(runtime: &Runtime, workload: Workload, size: usize) -> Result<Vec<(E
         candidates(&graph, &ShapeClass::new(), runtime.device().profile(), &options)
     };
     for offer in &found(None, Knobs::default())?[0].can {
-        // Knobs follow from those before them: each is set, then the next is asked for.
+        // Later knobs depend on earlier ones: each is set before the next is queried.
         let mut open = vec![Vec::new()];
         while let Some(set) = open.pop() {
             let knobs = set.iter().fold(Knobs::default(), |knobs, (name, value)| {

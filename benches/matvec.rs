@@ -1,18 +1,20 @@
-//! Products of one row of activations with weight matrices: GB/s of weights where products are independent of each other,
-//! and microseconds of a step where each takes what the one before made.
+//! GEMV: one row of activations times weight matrices. GB/s of weights for independent products,
+//! and microseconds of a dependent step, which consumes the result of the previous one.
 //!
 //! ```text
 //! cargo bench --bench matvec -- -d cuda -d webgpu
 //! cargo bench --bench matvec -- -d cuda --formats q4_k,f16 --json FILE
-//! cargo bench --bench matvec -- -d cuda --formats q8_0 --knob wgsl.matvec_prequant.q8_0x8.subgroup:threads=256
+//! cargo bench --bench matvec -- -d cuda --formats q8_0 \
+//!     --knob wgsl.matvec_prequant.q8_0x8.subgroup:threads=256
 //! ```
 //!
-//! Weights of a format are square matrices (`--size`, 8,192), as many as make 2 GB, more than a cache holds, as the device
-//! keeps them ([`Format::kept`]). Independent products all take one row and leave results of their own; of dependent ones
-//! each takes what the one before made. Activations are rounded to 8 bits (`ComputeMode::Int8`), which counts; of F16 they are
-//! not. The products with the first and the last matrix are held to the reference in double precision.
-//! The device is kept busy for half a second, then formats take turns, and medians of the rounds are told with their
-//! spread. Without `--bench` small matrices run once, as a test that they do.
+//! Weights of a format are square matrices (`--size`, 8,192) of 2 GB in total, more than a cache
+//! holds, in the weight layout of the device ([`Format::kept`]). Independent products read one row
+//! and write separate results. The time includes activation quantisation (`ComputeMode::Int8`),
+//! except for F16. The products with the first and the last matrix are checked against the
+//! reference in double precision. The device is kept busy for half a second, then formats
+//! alternate; the medians of the rounds are printed with their spread. Without `--bench` small
+//! matrices run once, as a test.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -35,13 +37,13 @@ const STRETCH: Duration = Duration::from_millis(100);
 const ROUNDS: usize = 7;
 /// Bytes of all weights of a graph.
 const WEIGHTS: u64 = 2 << 30;
-/// Most matrices of a graph.
+/// Maximum matrices of a graph.
 const MOST: u64 = 128;
-/// Error of a result as a share of the root mean square of all, at most: of `Int8` it is the reference's rounding too, so
-/// that little but the order of sums is left.
+/// Maximum error of a result relative to the root mean square of all. In `Int8` the reference
+/// rounds too, so that mainly the order of sums remains.
 const LIMIT: f64 = 1e-2;
 
-/// What the command line says.
+/// Command-line options.
 struct Asked {
     devices: Vec<String>,
     formats: Vec<Format>,
@@ -51,7 +53,7 @@ struct Asked {
     timed: bool,
 }
 
-/// What is multiplied: one row with `n` x `k` weights, for a result that the next product takes or not.
+/// The product: one row times `n` x `k` weights, with a result that the next product reads or not.
 #[derive(Clone, Copy)]
 struct Kind {
     format: Format,
@@ -122,7 +124,7 @@ impl Asked {
                     asked.formats = value()?.split(',').map(format).collect::<Result<_>>()?;
                 }
                 "--size" => {
-                    let (text, wrong) = (value()?, "is no multiple of 256 above 0");
+                    let (text, wrong) = (value()?, "is not a multiple of 256 above 0");
                     let size = text.parse().ok().filter(|n: &u64| *n > 0 && n.is_multiple_of(256));
                     asked.size = size.ok_or_else(|| Error::invalid(format!("{text:?} {wrong}")))?;
                 }
@@ -143,7 +145,7 @@ impl Asked {
 
 fn format(text: &str) -> Result<Format> {
     let found = Format::ALL.into_iter().find(|format| format.name() == text.trim());
-    found.ok_or_else(|| Error::invalid(format!("{text:?} is no format")))
+    found.ok_or_else(|| Error::invalid(format!("{text:?} is not a format")))
 }
 
 /// `ENGINE:NAME=VALUE`, as of `warploom explain`.
@@ -157,8 +159,9 @@ fn knob(knobs: Knobs, text: &str) -> Result<Knobs> {
     Ok(knobs.set(EngineId::new(engine.to_owned()), name, value))
 }
 
-/// Products of a row with `count` matrices of `n` x `k`, whose results are states, or one chain, whose end is.
-/// With `told` the first result is an output, and the last with what it was made of.
+/// Products of a row with `count` matrices of `n` x `k`, each with a state for its result, or one
+/// chain with a state for its end. With `told`, the first result, the last one and its operand are
+/// outputs.
 fn graph(row: &Kind, count: u64, told: bool) -> Result<Graph> {
     let (mut g, Kind { format, dependent, n, k }) = (Graph::new("matvec"), *row);
     let mode = if format.is_quantised() { ComputeMode::Int8 } else { ComputeMode::F32 };
@@ -184,7 +187,7 @@ fn graph(row: &Kind, count: u64, told: bool) -> Result<Graph> {
     Ok(g)
 }
 
-/// About as large as activations are; of a chain each is as large as the one before.
+/// About the magnitude of activations; in a chain each is as large as the previous one.
 fn numbers(count: u64, seed: u64, scale: f32) -> Vec<f32> {
     let mut state = seed + 1;
     let mut next = move || {
@@ -210,7 +213,8 @@ impl Row {
         let on_cpu = runtime.device().profile().kind == DeviceKind::Cpu;
         let format = if on_cpu { format } else { format.kept(k, true) };
         let kind = Kind { format, dependent, n, k };
-        // Even numbers from -1 to 1 have a variance of a third: so sums of k are as large as what they are made of.
+        // Uniform numbers from -1 to 1 have a variance of a third, so sums of k keep the magnitude
+        // of their operands.
         let mut weights = numbers(n * k, 7, (3.0 / k as f32).sqrt());
         let encoded = quant::encode(format, &weights)?;
         quant::decode(format, &encoded, &mut weights)?;
@@ -227,7 +231,7 @@ impl Row {
         let x = numbers(k, 100, 1.0);
         upload("x", &bytes(&x))?;
         for i in 0..count {
-            // Of their own, so that nothing orders them.
+            // Separate states, so that nothing orders them.
             resident.state(pool, device, &format!("to{i}"), 4 * n)?;
         }
         let mut instance = |told: bool| {
@@ -256,7 +260,7 @@ impl Row {
         Ok(row)
     }
 
-    /// So many runs with one wait at the end; seconds.
+    /// Seconds of this many runs with one wait at the end.
     fn run(&mut self, runs: usize) -> Result<f64> {
         let begin = Instant::now();
         let start = || block_on(self.instance.begin(SymbolValues::new(), Vec::new()));

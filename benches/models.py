@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
-"""Tokens a second of language models on the devices of this machine, in turn, with the spread of the runs.
+"""Tokens per second of language models on the devices of this machine, alternating, with the spread of the runs.
 
     cargo build --release
     python3 benches/shaped_gguf.py llama-8b l8b.gguf
     python3 benches/models.py target/release/warploom --device webgpu --device cuda "Llama-8B Q4_K + Q6_K=l8b.gguf"
 
-First `warploom doctor` holds every engine of a device to the reference (--doctor-seconds bounds it, and what it left
-out is told), and nothing is timed where one is wrong. Then
-`warploom bench` (prompt of 512, 128 tokens after it, then 8 sequences at once) for each model, device and compute mode,
-round after round. Rows go to benches/measured.json, from which benches/picture.py draws; --no-record prints alone.
+First `warploom doctor` tests every engine of a device against the reference (--doctor-seconds limits it; skipped engines
+are reported). Nothing is timed on a device with a wrong engine. Then `warploom bench` (prompt of 512, 128 tokens after
+it, then 8 sequences at once) runs for each model, device and compute mode, in rounds. Rows go to
+benches/measured.json, which benches/picture.py draws; --no-record only prints them.
 """
 
 import argparse

@@ -1,11 +1,11 @@
-//! What the host pays to replay prepared work through wgpu, and what batching saves.
+//! Host cost of replaying prepared work through wgpu, and the gain of batching.
 //!
-//! First, on wgpu's backend that executes nothing: host time for each dispatch of a submit and
-//! its wait. The goal is at most 1 us. Then, on the best device there is: chains of dependent
-//! tiny operations, each submitted and waited for (eager) against one submit (lazy).
+//! First, on wgpu's noop backend: host time of a dispatch, including submit and wait. The goal is
+//! at most 1 us. Then, on the best device: chains of dependent tiny operations, each submitted and
+//! awaited (eager) against one submit (lazy).
 //!
-//! Every chain is verified on the real device before anything is timed. `cargo bench --bench
-//! overhead` times; without `--bench` each figure is taken once, as a test that it runs.
+//! Every chain is verified on the real device before it is timed. `cargo bench --bench overhead`
+//! times them; without `--bench` each figure is taken once, as a test.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -94,7 +94,7 @@ fn chain(start: usize, length: usize, sizes: Sizes, download: bool) -> Result<Re
     Ok(work)
 }
 
-/// What a chain from zeros leaves in every element.
+/// The value of every element after a chain from zeros.
 fn expected(length: usize) -> f32 {
     (0..length).map(|i| 1.0 + (i % 7) as f32).sum()
 }
@@ -106,7 +106,7 @@ fn args() -> Args {
 struct Bench {
     device: Arc<dyn Device>,
     buffers: [BufferRange; 2],
-    /// Repetitions of each figure; the median is told.
+    /// Repetitions of each figure; the median is printed.
     runs: usize,
 }
 
@@ -136,7 +136,7 @@ impl Bench {
         Ok(block_on(self.device.wait(ticket))?.downloads)
     }
 
-    /// Submits and waits for each item by itself.
+    /// Submits and awaits each item separately.
     fn eager(&self, list: &[(PreparedId, Args)]) -> Result<Vec<Vec<u8>>> {
         let mut last = Vec::new();
         for item in list {
@@ -169,7 +169,7 @@ fn verify(downloads: &[Vec<u8>], length: usize, what: &str) -> Result<()> {
     }
 }
 
-/// Each operation as prepared work of its own; the last one downloads.
+/// Each operation as separate prepared work; the last one downloads.
 fn single_steps(bench: &Bench, length: usize, sizes: Sizes) -> Result<Vec<(PreparedId, Args)>> {
     (0..length)
         .map(|i| Ok((bench.prepare(&chain(i, 1, sizes, i + 1 == length)?)?, args())))
@@ -204,8 +204,8 @@ fn host_cost(real: &Bench, runs: usize) -> Result<bool> {
         if done != (LENGTH * runs) as u64 {
             return Err(Error::device(format!("{name}: {done} dispatches were counted")));
         }
-        // Recordings of one dispatch are what the batcher gathers when nothing was planned: they
-        // are told, and not held to the goal.
+        // Recordings of one dispatch are the batcher's case without a plan: they are printed, but
+        // not compared with the goal.
         met &= split || us <= GOAL;
         println!("  {name:<36} {us:>7.3} us");
     }
@@ -240,7 +240,7 @@ fn batching(bench: &Bench) -> Result<()> {
     Ok(())
 }
 
-/// The first device that is no software, or the first of all.
+/// The first device that is not a software device, else the first.
 fn best_device() -> Result<Arc<dyn Device>> {
     let provider = webgpu::Provider::new();
     let list = block_on(provider.list())?;

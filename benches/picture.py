@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Draws measured.json: warploom beside llama.cpp, model by model, with what the memory allows where that is known.
+"""Draws measured.json: warploom and llama.cpp for each model, with the memory roofline if it is known.
 
     pip install matplotlib
     python3 benches/picture.py [--device "NVIDIA H200"] [--compute int8|f32|all] [--output docs/speed-nvidia-h200.svg]

@@ -1,8 +1,8 @@
-//! What planning takes on one core, without compiling a pipeline: the decode graph of a model of
-//! SmolLM2-135M's numbers, and its longer classes.
+//! Planning time on one core, without compiling pipelines: the decode graph of a model with
+//! SmolLM2-135M's sizes, and its larger shape classes.
 //!
-//! `cargo bench --bench plan` times, and fails where the decode plan takes longer than the goal;
-//! without `--bench` each plan is made once, as a test that it can be.
+//! `cargo bench --bench plan` times it, and fails if the decode plan takes longer than the goal;
+//! without `--bench` each plan is made once, as a test.
 
 use std::time::Instant;
 

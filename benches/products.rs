@@ -1,17 +1,18 @@
-//! Products of square matrices through the lazy tensors, results left on the device: TFLOP/s by size and
-//! type, and which engine was taken.
+//! GEMM: square products of lazy tensors, results left on the device. TFLOP/s by size and type, and
+//! the engine used.
 //!
 //! ```text
 //! python3 benches/products_torch.py --json torch.json
-//! cargo bench --bench products -- -d cuda --sizes 1024,2048,4096,8192 --types f16,bf16,f32 --beside torch.json
-//! cargo bench --bench products -- -d webgpu --types f16 --f16-accumulate   # which may be summed in f16
+//! cargo bench --bench products -- -d cuda --sizes 1024,2048,4096,8192 \
+//!     --types f16,bf16,f32 --beside torch.json
+//! cargo bench --bench products -- -d webgpu --types f16 --f16-accumulate   # may accumulate in f16
 //! ```
 //!
-//! What is timed is a chain, `x = x * b` so many times (`--chain`, 16), many chains one after another with
-//! one wait at the end; both programs do just that. Before it, elements of the last product are compared
-//! with sums in double precision. The device is kept busy for half a second, then sizes and types take
-//! turns, and medians of the rounds are told with their spread. Without `--bench` a small size runs
-//! once, as a test that it does.
+//! The benchmark times a chain of `x = x * b` (`--chain`, 16 products), many chains in sequence
+//! with one wait at the end; both programs do exactly that. Before that, elements of the last
+//! product are compared with sums in double precision. The device is kept busy for half a second,
+//! then sizes and types alternate, and the medians of the rounds are printed with their spread.
+//! Without `--bench` a small size runs once, as a test.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -29,7 +30,7 @@ const STRETCH: Duration = Duration::from_millis(200);
 /// Rounds over all sizes and types.
 const ROUNDS: usize = 9;
 
-/// What the command line says.
+/// Command-line options.
 struct Asked {
     device: String,
     sizes: Vec<usize>,
@@ -132,13 +133,13 @@ impl Asked {
 
 fn number(text: &str) -> Result<usize> {
     let parsed = text.trim().parse().ok().filter(|number| *number > 0);
-    parsed.ok_or_else(|| Error::invalid(format!("{text:?} is no number above 0")))
+    parsed.ok_or_else(|| Error::invalid(format!("{text:?} is not a number above 0")))
 }
 
 fn dtype(text: &str) -> Result<DType> {
     let all = [DType::F32, DType::F16, DType::BF16];
     let found = all.into_iter().find(|dtype| dtype.name() == text.trim());
-    found.ok_or_else(|| Error::invalid(format!("{text:?} is none of f32, f16, bf16")))
+    found.ok_or_else(|| Error::invalid(format!("{text:?} is not f32, f16 or bf16")))
 }
 
 impl Row {
@@ -163,7 +164,7 @@ impl Row {
         (0..length).fold(self.a.clone(), |x, _| x.matmul(&self.b))
     }
 
-    /// Seconds of so many chains, with one wait at the end.
+    /// Seconds of this many chains, with one wait at the end.
     fn stretch(&self, length: usize, chains: usize) -> Result<f64> {
         let begin = Instant::now();
         let enqueued = || {
@@ -201,7 +202,8 @@ impl Row {
             DType::BF16 => 2f64.powi(-8),
             _ => 0.0,
         };
-        // What a sum is off grows like the root of its length, with a rounding for 16 products in halves.
+        // The error of a sum grows with the root of its length, with one rounding per 16 products
+        // in f16.
         let sums = match self.engine.contains(".f16_accumulate") {
             true => 2f64.powi(-11) * (1.0 + (n as f64 / 16.0).sqrt()),
             false => f64::from(f32::EPSILON) * (16.0 + (n as f64).sqrt()),

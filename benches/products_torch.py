@@ -2,8 +2,8 @@
 
     python3 benches/products_torch.py [--sizes 1024,2048] [--types f16,bf16,f32] [--chain 16] [--json FILE]
 
-A chain `x = x @ b`, many chains one after another, timed by CUDA events; f32 without TF32; halves with sums in
-f32. Half a second of work before anything counts, nine rounds in turn, medians with their spread.
+Chains of `x = x @ b` in sequence, timed by CUDA events; f32 without TF32, f16 with f32 sums. Half a second of work
+precedes the measurement; nine alternating rounds, medians with their spread.
 """
 
 import argparse
@@ -20,7 +20,7 @@ TYPES = {"f16": torch.float16, "bf16": torch.bfloat16, "f32": torch.float32}
 
 
 def stretch(row, length, chains):
-    """Seconds of so many chains."""
+    """Seconds of this many chains."""
     begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
     torch.cuda.synchronize()
     begin.record()

@@ -1,4 +1,4 @@
-"""Rows of `measured.json`: what was measured, by which program, on what. Scripts beside it add rows; `picture.py` draws them."""
+"""Rows of `measured.json`: figures by device, model and program. The other scripts add rows; `picture.py` draws them."""
 
 import datetime
 import json
@@ -6,7 +6,7 @@ import pathlib
 import statistics
 
 FILE = pathlib.Path(__file__).with_name("measured.json")
-# What tells rows apart; a new measurement takes the place of the one with the same.
+# The key of a row; a new measurement replaces the row with the same key.
 KEY = ("device", "model", "what", "by", "through", "compute")
 
 

@@ -1,10 +1,10 @@
-//! What it takes to draw a token: from rows of logits as long as vocabularies are, and in decoding.
+//! The cost of sampling a token: from rows of logits of vocabulary size, and during decoding.
 //!
-//! First one draw on the device (timestamps) and on the host from the same logits, the command's own
-//! settings and without limits, at positions whose tokens are compared. Then tokens a second of the
-//! embedded model: logits read back for the host to draw from, drawn on the device, and eight ahead
-//! of the host. `cargo bench --bench sampling` times the device that `WARPLOOM_DEVICE` names, or the best;
-//! without `--bench` each figure is taken once, as a test that it runs.
+//! First one draw on the device (timestamps) and on the host from the same logits, with the
+//! command's default settings and without limits, at positions whose tokens are compared. Then
+//! tokens per second of the embedded model: logits read back for sampling on the host, sampled on
+//! the device, and eight tokens ahead of the host. `cargo bench --bench sampling` times the device
+//! of `WARPLOOM_DEVICE`, or the best; without `--bench` each figure is taken once, as a test.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -25,10 +25,10 @@ const MODEL: &str =
     concat!(env!("CARGO_MANIFEST_DIR"), "/../models/warploom-tiny-llama-Q4_K_M.gguf");
 /// Logits of a row: of SmolLM2, of Qwen2.5.
 const VOCABULARIES: [usize; 2] = [49_152, 151_936];
-/// Tokens that are handed to the device at once.
+/// Tokens submitted to the device at once.
 const AHEAD: usize = 8;
 const CONTEXT: usize = 512;
-/// Texts of each way of decoding, of which the median is told.
+/// Texts of each way of decoding; the median is printed.
 const ROUNDS: usize = 5;
 
 fn main() -> Result<()> {
@@ -58,7 +58,8 @@ fn bytes(words: impl IntoIterator<Item = u32>) -> Vec<u8> {
     words.into_iter().flat_map(u32::to_le_bytes).collect()
 }
 
-/// A draw from each of `rows` rows that are one; the token is a state, so that nothing is downloaded.
+/// A draw from each of `rows` rows that are one; the token is a state, so that nothing is
+/// downloaded.
 fn graph(vocabulary: usize, rows: usize) -> Result<Graph> {
     let mut g = Graph::new("draw");
     let x = g.weight("x", Shape::new([1, vocabulary]), Format::F32);
@@ -128,7 +129,7 @@ fn one_draw(
     Ok(())
 }
 
-/// How a token comes to be.
+/// How a token is chosen.
 #[derive(Clone, Copy)]
 enum Way {
     Host,
@@ -146,7 +147,7 @@ fn decoding(runtime: &Arc<Runtime>, count: usize) -> Result<()> {
         ("drawn on the device", Way::Device, Vec::new()),
         ("drawn eight ahead", Way::Ahead, Vec::new()),
     ];
-    // The first time makes the plans; then in turn, so that what else the machine does hits all.
+    // The first time builds the plans; then the ways alternate, so that other load affects all.
     for round in 0..=ROUNDS {
         for (_, way, rates) in &mut ways {
             let begin = Instant::now();
@@ -164,7 +165,7 @@ fn decoding(runtime: &Arc<Runtime>, count: usize) -> Result<()> {
     Ok(())
 }
 
-/// Writes at least `count` tokens from an empty cache, and says how many.
+/// Generates at least `count` tokens from an empty cache; returns their number.
 fn text(session: &mut Session, sampling: &Sampling, way: Way, count: usize) -> Result<usize> {
     session.truncate(0)?;
     let mut sampler = Sampler::new(sampling.clone())?;

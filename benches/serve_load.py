@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Load on `warploom serve`: many clients for some minutes, and what they saw.
+"""Load test of `warploom serve`: many clients for some minutes, and a report.
 
     warploom serve --port 8080 &
     python3 benches/serve_load.py --url http://127.0.0.1:8080 --connections 64 --minutes 10 --pid $!
 
-Each client asks, reads the whole answer, and asks again; prompts and lengths differ, half of the
-answers are streamed, and one in fifty clients goes away in the middle. Told at the end: answers and
-errors, tokens a second, time to the first token, and how the memory of the process grew.
+Each client sends a request, reads the whole answer, and repeats; prompts and lengths vary, half of
+the answers are streamed, and one in fifty clients disconnects in the middle. The report has answers
+and errors, tokens per second, time to the first token, and the memory growth of the process.
 
     python3 benches/serve_load.py --client --url http://127.0.0.1:8080
 

@@ -5,11 +5,11 @@
 
 llama-1b: Llama-3.2-1B, Q4_K with Q6_K for the value, down and embedding matrices as in common files; with a
 TYPE (q8_0, iq4_xs, tq2_0, ..) all matrices are of it, but the embedding stays Q6_K; with f16 it is F16 as well.
-smollm2-135m: SmolLM2-135M; its rows are no whole blocks of Q4_K, so it needs a TYPE of 32 weights (q4_1), and the
+smollm2-135m: SmolLM2-135M; its rows are not whole blocks of Q4_K, so it needs a TYPE with blocks of 32 (q4_1); the
 embedding is Q8_0.
 qwen2.5-0.5b: Qwen2.5-0.5B with its biases, q4_0 unless a TYPE is named; the embedding, which is the output as well, is Q8_0.
 bitnet-2b: BitNet b1.58 2B4T, tq2_0 unless a TYPE is named; the embedding is F16 as in its files.
-The text is noise; times are those of the real model, since no kernel looks at the numbers.
+The text is noise, but the speed is that of the real model, since no kernel depends on the values.
 Needs numpy.
 """
 import struct

@@ -1,12 +1,12 @@
-//! Each kernel of language models through two providers: WGSL through wgpu, and the same translated, with the same
-//! knobs over the same memory, round after round in turn. The second is held to the numbers of the first.
+//! Each kernel of language models through two providers: WGSL through wgpu, and its translation,
+//! with the same knobs and memory, alternating. The second must give the results of the first.
 //!
-//! `cargo bench --bench translated` takes tasks of a 1B and an 8B model (decode and prefill, Q4_K and Q6_K, both modes of
-//! products) as the first device's plans have them, on `-a webgpu` and `-b cuda`, or OpenCL where there is no CUDA: by the
-//! engine that estimates like best of those that both can run. It prints them by ratio, and how many are above 1.25.
-//! `--engines 2` takes the next best as well, `--model 1b` one model, `--seconds 300` ends it in time, `--json FILE` writes
-//! the list. Fails where numbers differ or a kernel does not run. Without `--bench` a tiny model runs for some seconds, as
-//! a test that it does.
+//! `cargo bench --bench translated` runs tasks of a 1B and an 8B model (decode and prefill, Q4_K
+//! and Q6_K, both compute modes) from the plans of the first device, on `-a webgpu` and `-b cuda`,
+//! or OpenCL without CUDA, by the engine with the best estimate that both can run. It prints them
+//! by ratio, and the number above 1.25. `--engines 2` also runs the next best, `--model 1b` one
+//! model, `--seconds 300` limits the time, `--json FILE` writes the list. Fails if results differ
+//! or a kernel does not run. Without `--bench` a tiny model runs for some seconds, as a test.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
@@ -23,7 +23,7 @@ use warploom_llm::config::Config;
 use warploom_llm::shapes::smollm2_135m;
 use warploom_llm::{Wanted, class_of};
 
-/// Times what the kernel takes through wgpu, at most.
+/// Maximum time relative to the kernel through wgpu.
 const GOAL: f64 = 1.25;
 /// Positions of the cache.
 const CONTEXT: usize = 2048;
@@ -35,7 +35,7 @@ fn option(name: &str) -> Option<String> {
 
 fn number(name: &str, otherwise: f64) -> Result<f64> {
     let Some(text) = option(name) else { return Ok(otherwise) };
-    text.parse().map_err(|_| Error::invalid(format!("{name} {text:?} is no number")))
+    text.parse().map_err(|_| Error::invalid(format!("{name} {text:?} is not a number")))
 }
 
 /// Names and numbers of the models. Two layers: all others are equal tasks.
@@ -79,8 +79,9 @@ fn refused(row: &Row, [a, b]: [&Runtime; 2]) -> Result<Option<String>> {
     }))
 }
 
-/// What the first device's plans have, each once and but for pieces that can be done in one way only, by so many engines that both devices can run, the best by
-/// estimate first; what the second cannot is put down.
+/// Tasks of the first device's plans without duplicates and without those that have one candidate,
+/// each with this many engines that both devices can run, best estimate first; engines that the
+/// second device refuses are recorded.
 fn rows(both: [&Runtime; 2], timed: bool, engines: usize, found: &mut Found) -> Result<Vec<Row>> {
     let runtime = both[0];
     let (mut rows, mut known) = (Vec::new(), BTreeSet::new());
@@ -182,11 +183,11 @@ fn main() -> Result<()> {
 #[derive(Default)]
 struct Found {
     timed: Vec<Timed>,
-    /// Why the second device cannot run what the first one might, by its own word.
+    /// The second device's reason for refusing an engine of the first.
     unsupported: Vec<String>,
-    /// What is wrong, or does not run for another reason.
+    /// The error, or another reason why it does not run.
     failed: Vec<String>,
-    /// Rows for which there was no time.
+    /// Rows that were skipped for lack of time.
     left: usize,
 }
 

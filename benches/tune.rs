@@ -1,13 +1,13 @@
-//! The tuner against the estimates: 40 shapes of products, matrix-vector products, norms and
-//! attention on the best device there is.
+//! The tuner against the estimates: 40 shapes of GEMM, GEMV, norms and attention on the best
+//! device.
 //!
-//! Each shape is tuned; then the estimate's choice and the tuned one run in turn, 30 rounds, timed by
-//! the device's timestamps where it has them, the device kept busy for 500 ms before. Before that both are held to each other's
-//! numbers, and small shapes to the reference. At the end a second runtime on the same cache must
-//! have nothing to search. Fails where any of that is wrong.
+//! Each shape is tuned; then the estimated and the tuned choice alternate for 30 rounds, timed by
+//! device timestamps if available, after 500 ms of work that raises the clock. Before that both are
+//! checked against each other, and small shapes against the reference. At the end a second runtime
+//! with the same cache must find nothing to search. Any failure of these fails the benchmark.
 //!
-//! `cargo bench --bench tune` runs all; `-- --shapes 6` every so many of them, `-- --seconds 4` of
-//! search for each. Without `--bench` a few small ones run, as a test that they do.
+//! `cargo bench --bench tune` runs all shapes; `-- --shapes 6` every sixth, `-- --seconds 4` limits
+//! the search of each. Without `--bench` a few small ones run, as a test.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -27,9 +27,9 @@ use warploom_testkit::{Binding, Case, Outcome, Tolerance, run_case};
 
 /// Rounds of the comparison.
 const ROUNDS: usize = 30;
-/// The tuned choice takes at most so many times what the estimate's takes.
+/// Maximum time of the tuned choice relative to the estimate's.
 const TUNED: f64 = 1.03;
-/// The estimate's choice takes at most so many times what the tuned one takes.
+/// Maximum time of the estimate's choice relative to the tuned one.
 const ESTIMATED: f64 = 1.25;
 /// Multiplications up to which a shape is held to the reference, which takes its time.
 const SMALL: usize = 1 << 22;
@@ -122,7 +122,7 @@ impl Work {
         }
     }
 
-    /// Multiplications, or numbers where there are none.
+    /// Multiplications, or elements if there are none.
     fn size(self) -> usize {
         match self {
             Linear(m, n, k, ..) => m * n * k,
@@ -132,7 +132,7 @@ impl Work {
         }
     }
 
-    /// The graph, and the storage formats of its operands, which are inputs but for weights of
+    /// The graph, and the storage formats of its operands, which are inputs except for weights of
     /// products.
     fn graph(self) -> Result<Graph> {
         let mut g = Graph::new(self.name());
@@ -164,7 +164,7 @@ impl Work {
             }
             Attention(tokens, heads, kv, head, keys) => {
                 let q = input("q", &[tokens, heads, head]);
-                // As in a session, a cache that lies on the device.
+                // A cache on the device, as in a session.
                 let cache = Shape::new([keys, kv, head]);
                 let k = g.state("k", cache.clone(), DType::F32);
                 let v = g.state("v", cache, DType::F32);
@@ -188,7 +188,7 @@ impl Work {
         }
     }
 
-    /// The graph with numbers, as the reference takes it.
+    /// The graph with f32 inputs, as the reference needs it.
     fn case(self) -> Result<Case> {
         let graph = self.graph()?;
         let mut bindings = BTreeMap::new();
@@ -298,8 +298,8 @@ fn all(start: &dyn Fn() -> RuntimeBuilder, shapes: &[Work], timed: bool) -> Resu
     }
 }
 
-/// A line of the table, and what the tuned choice takes of the estimate's time: 1 where both are one,
-/// whatever noise says.
+/// A line of the table, and the tuned choice's time relative to the estimate's: 1 if both are the
+/// same, regardless of noise.
 fn compared(
     runtime: &Runtime,
     work: Work,

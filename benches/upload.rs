@@ -1,8 +1,10 @@
-//! Bytes to a device: from ordinary memory, from pinned memory where the provider has some to give (CUDA), and from a
-//! mapped file by the way that the weights of a model take. GB/s, with all bytes read back and compared after the runs.
+//! Uploads to a device: from ordinary memory, from pinned memory if the provider has it (CUDA), and
+//! from a mapped file by the path of model weights. GB/s; all bytes are read back and compared
+//! afterwards.
 //!
-//! `cargo bench --bench upload` takes 1 GiB, 15 times each, on the best device; `-- -d cuda`, `--mib 256`, `--rounds 5`.
-//! `benches/upload_torch.py` copies as much by PyTorch. Without `--bench` it is a test with 4 MiB that it runs.
+//! `cargo bench --bench upload` uploads 1 GiB 15 times each on the best device; `-- -d cuda`,
+//! `--mib 256`, `--rounds 5`. `benches/upload_torch.py` copies as much with PyTorch. Without
+//! `--bench` it is a test with 4 MiB.
 
 use std::io::Write;
 use std::time::Instant;
@@ -16,7 +18,7 @@ use warploom::provider::{
 use warploom::runtime::{DeviceTensors, Runtime, TuneMode, WeightSource};
 use warploom::{Error, Result};
 
-/// Bytes that are read back at once.
+/// Bytes read back at a time.
 const PIECE: u64 = 64 << 20;
 
 /// The value of an option of the command line.
@@ -26,7 +28,7 @@ fn option(name: &str) -> Option<String> {
 
 fn number(name: &str, otherwise: usize) -> Result<usize> {
     let Some(text) = option(name) else { return Ok(otherwise) };
-    let wrong = |_| Error::invalid(format!("{name} {text:?} is no number"));
+    let wrong = |_| Error::invalid(format!("{name} {text:?} is not a number"));
     Ok(text.parse::<usize>().map_err(wrong)?.max(1))
 }
 
@@ -54,12 +56,12 @@ fn main() -> Result<()> {
     done
 }
 
-/// Four bytes that tell their place.
+/// Four bytes that encode their position.
 fn scrambled(i: u32) -> [u8; 4] {
     (i.wrapping_mul(0x9E37_79B9) ^ (i >> 7)).to_le_bytes()
 }
 
-/// Where an upload ended up.
+/// The destination of an upload.
 type Upload<'a> = dyn FnMut() -> Result<BufferRange> + 'a;
 
 /// One call of `Device::write` into a buffer that is there.
@@ -73,7 +75,8 @@ fn write<'a>(
     Ok(move || device.write(to, from).map(|()| to))
 }
 
-/// As a session takes its weights from a model's file, memory for them included. The file is in the system's cache.
+/// As a session takes its weights from a model's file, memory for them included. The file is in the
+/// system's cache.
 fn from_file(runtime: &Runtime, path: &std::path::Path, data: &[u8], rounds: usize) -> Result<()> {
     let failed = |error: std::io::Error| Error::invalid(format!("{}: {error}", path.display()));
     let mut file = std::fs::File::create_new(path).map_err(failed)?;
@@ -135,7 +138,7 @@ fn told(
     Ok(())
 }
 
-/// Waits until the device has what was written: a submit comes after it.
+/// Waits until the device has the data: a submit follows the write.
 fn arrived(device: &dyn Device) -> Result<()> {
     let nothing = Recording { label: "arrived".into(), ..Default::default() };
     let id = device.prepare(&nothing, &[])?;

@@ -2,7 +2,7 @@
 
     python3 benches/upload_torch.py [MIB] [ROUNDS]
 
-GB/s: median, least, most. Each copy is waited for; the bytes are compared on the host after the runs.
+GB/s: median, minimum, maximum. Each copy is awaited; the bytes are compared on the host afterwards.
 """
 
 import statistics

@@ -9,12 +9,12 @@ use warploom::{Runtime, Tensor};
 
 fn main() -> warploom::Result<()> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../examples/packs/blur");
-    // What is wrong with the shader or the manifest is an error here, with file and line.
+    // Mistakes in the shader or the manifest are errors here, with file and line.
     let blur = Pack::load(folder)?;
 
     let runtime = Runtime::auto()?;
     let image = Tensor::rand(&runtime, [480, 640], 1);
-    // Sizes come from the operand, numbers of the uniform block by their names.
+    // Sizes come from the operand, values of the uniform block by name.
     let blurred = &Tensor::custom(&blur, &[&image], &[("radius", 4.0)])[0];
 
     // A result is a tensor as any other: this runs in one submit with the kernel.

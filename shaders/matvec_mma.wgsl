@@ -98,7 +98,7 @@ fn main(
     // conversion.
     let begin = vec4<i32>(0x4b400000);
     var sums = vec4<f32>();
-#import tiles_begin_*
+#import mma_begin_*
     let each = evaluations(task);
     var fetched = Fetched();
     if (place.lid < each * M) {
@@ -115,7 +115,7 @@ fn main(
 #ifdef scaled
     put_squares(factors - t + 2u * sums_at, place);
 #endif
-#import tiles_*
+#import mma_*
     let at = place.subgroup * SUMS + g * M + 2u * t;
     partial[at] = sums.x;
     partial[at + 1u] = sums.y;

@@ -1,6 +1,6 @@
-//! The GGUF reader allocates nothing larger than the file that it reads.
+//! The GGUF reader makes no allocation larger than the file.
 //!
-//! A binary of its own, because a counting allocator counts for all tests of one.
+//! A separate binary, since a counting allocator counts for all its tests.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
@@ -16,18 +16,18 @@ mod gguf_writer;
 #[path = "it/model_bad.rs"]
 mod model_bad;
 
-/// What a refusal may allocate for its message, and an opened file for its name and box: bytes.
+/// Bytes that a refusal may allocate for its message, and an open file for its name and box.
 const SMALL: usize = 1024;
 
 struct Counting;
 
 thread_local! {
-    /// The largest allocation, and the sum of all, since the last reset: bytes.
+    /// The largest allocation and the sum of all since the last reset, in bytes.
     static COUNTED: Cell<(usize, usize)> = const { Cell::new((0, 0)) };
 }
 
 fn count(bytes: usize) {
-    // A thread that ends may allocate after its locals are gone; nobody asks about it.
+    // A thread may allocate after its locals are dropped; that is ignored.
     let _ = COUNTED.try_with(|counted| {
         let (largest, sum) = counted.get();
         counted.set((largest.max(bytes), sum.saturating_add(bytes)));
@@ -63,7 +63,7 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-/// The largest allocation while opening, and the sum of all: bytes.
+/// The largest allocation while opening and the sum of all, in bytes.
 fn opening(bytes: Vec<u8>) -> (usize, usize) {
     COUNTED.set((0, 0));
     let result = warploom_models::gguf::Gguf::from_bytes(bytes, "counted.gguf");

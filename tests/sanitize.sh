@@ -1,22 +1,22 @@
 #!/usr/bin/env bash
-# Every CUDA kernel under NVIDIA's compute-sanitizer, at small sizes, and a planted fault of each kind, which has to be found.
+# Runs every CUDA kernel under NVIDIA's compute-sanitizer at small sizes, with a planted fault of each kind that must be found.
 #
 #   tests/sanitize.sh [-t SECONDS] [-s SAMPLE] [-b BINARY] [-o FOLDER] [TOOL...]
 #
-#   TOOL     memcheck, racecheck, initcheck, synccheck; without one all four, one after another
-#   -t N     how long each tool looks at kernels, about (75 s, so that all four take 8 minutes); 0 is to the end
-#   -s N     all plans of one of every N cases, to the end, in the place of each kernel once
-#   -b FILE  the `it` test binary, from the project's folder; without it `cargo test --test it --no-run` says which, and builds it
-#   -o DIR   where the tools' reports go (target/sanitize)
+#   TOOL     memcheck, racecheck, initcheck, synccheck; default: all four in sequence
+#   -t N     approximate seconds per tool (75, so that all four take 8 minutes); 0 runs to the end
+#   -s N     runs all plans of one in N cases to the end, instead of each kernel once
+#   -b FILE  the `it` test binary, from the project's folder; default: `cargo test --test it --no-run` builds and names it
+#   -o DIR   folder for the tools' reports (target/sanitize)
 #
-# It wants an NVIDIA GPU, NVRTC, and compute-sanitizer on the PATH, in $CUDA_HOME/bin or /usr/local/cuda/bin. First the cases run
-# by themselves, so that kernels are compiled and kept before a tool slows everything down. Then each tool sees every kernel
-# once, in the smallest case that has it, and tells how far it came. The last lines are a table;
-# the status is 1 where a tool finds anything in our kernels, does not find the planted fault, or did not run.
+# Needs an NVIDIA GPU, NVRTC, and compute-sanitizer on the PATH, in $CUDA_HOME/bin or /usr/local/cuda/bin. First the cases run
+# without a tool, so that kernels are compiled and cached before a tool slows everything down. Then each tool checks every
+# kernel once, in its smallest case, and reports progress. The last lines are a table; the status is 1 if a tool finds an
+# error in our kernels, does not find the planted fault, or did not run.
 #
-# What it cannot show: `Device::alloc` fills with zeros, so initcheck finds no read of device memory that was never written,
-# but of memory that came by another way; tensors share buffers, so memcheck finds what leaves a buffer (guard zones and
-# poison, in the cases themselves, find the rest); racecheck looks at memory of a workgroup, not at global memory.
+# Limits: `Device::alloc` fills with zeros, so initcheck finds no read of unwritten device memory, except for memory from
+# other allocators. Tensors share buffers, so memcheck finds only accesses outside a buffer (guard zones and poison in the
+# cases find the rest). racecheck checks workgroup memory, not global memory.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 
@@ -58,23 +58,23 @@ echo "without a tool: $binary"
 "$binary" "${cases[@]}" 2>&1 | progress "$folder/alone.log" \
   || { tail -n 20 "$folder/alone.log"; echo "sanitize.sh: the cases fail by themselves, see $folder/alone.log" >&2; exit 1; }
 
-# Runs the rest of the arguments under a tool; the report goes to the file, what they print beside it.
+# Runs the remaining arguments under a tool; the report goes to the file, their output to FILE.out.
 under() {
   local tool=$1 report=$2 more=()
   shift 2
-  # What calls of the driver answer is the provider's to handle, such as memory that is refused.
+  # The provider handles errors of driver calls, such as a refused allocation.
   [ "$tool" = memcheck ] && more=(--report-api-errors no)
   "$sanitizer" --tool "$tool" "${more[@]}" --error-exitcode 99 --print-limit 20 --log-file "$report" "$@" 2>&1 | progress "$report.out"
   return "${PIPESTATUS[0]}"
 }
 
-# Errors by the tool's own last line; a dash where it did not come so far.
+# Errors from the tool's last line; a dash if there is none.
 errors() {
   sed -n -e 's/.*ERROR SUMMARY: \([0-9]*\) error.*/\1/p' \
     -e 's/.*RACECHECK SUMMARY: \([0-9]*\) hazard.*/\1/p' "$1" 2>/dev/null | tail -n 1 | grep . || echo -
 }
 
-# How many kernels or cases of how many, by what the test told last.
+# Kernels or cases done, and their total, from the test's last report.
 reached() { sed -n 's/^sanitize: \([0-9]* of [0-9]* [a-z]*\).*/\1/p' "$1" 2>/dev/null | tail -n 1 | grep . || echo -; }
 
 bad=0 table=$(printf '%-10s | %8s | %20s | %8s | %s' tool seconds 'looked at' errors 'planted fault')

@@ -1,6 +1,6 @@
-//! A server holds on to nothing of the requests that it has answered.
+//! A server retains nothing of answered requests.
 //!
-//! A binary of its own, because a counting allocator counts for all tests of one.
+//! A separate binary, since a counting allocator counts for all its tests.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::io::{Read, Write};
@@ -22,15 +22,15 @@ const MODEL: &str =
 const REQUESTS: usize = 500;
 /// Counts.
 const ROUNDS: usize = 4;
-/// Clients at once, and sequences.
+/// Concurrent clients, and sequences.
 const CLIENTS: usize = 4;
-/// Live bytes by which counts may differ: 8 a request. A text that a sequence keeps for requests which
-/// begin alike may be longer than the one before it.
+/// Live bytes by which counts may differ: 8 per request. A text that a sequence keeps for requests
+/// with the same start may be longer than the previous one.
 const SLACK: i64 = 4 << 10;
 
 struct Counting;
 
-/// What is allocated now, by any thread: bytes, and pieces.
+/// Live allocations of all threads: bytes and count.
 static LIVE: AtomicI64 = AtomicI64::new(0);
 static PIECES: AtomicI64 = AtomicI64::new(0);
 
@@ -109,7 +109,7 @@ fn ask(address: SocketAddr, i: usize) -> bool {
     answer.starts_with(b"HTTP/1.1 200")
 }
 
-/// Requests from several clients at once; how many were answered well.
+/// Requests of concurrent clients; returns the number of good answers.
 fn load(address: SocketAddr, requests: usize) -> usize {
     std::thread::scope(|scope| {
         let client = |first: usize| {
@@ -120,8 +120,8 @@ fn load(address: SocketAddr, requests: usize) -> usize {
     })
 }
 
-/// What is live once the threads of the connections have gone: bytes and pieces. The least of some
-/// readings, since the server's own threads look for work now and then.
+/// Live allocations after the connection threads have ended: bytes and count. The minimum of
+/// several readings, since the server's threads run now and then.
 fn live() -> (i64, i64) {
     let end = Instant::now() + Duration::from_millis(700);
     let mut least = (i64::MAX, i64::MAX);
@@ -133,7 +133,7 @@ fn live() -> (i64, i64) {
     least
 }
 
-/// What the system holds for the process, for people: the allocator's to give back or not.
+/// Memory of the process, for display: the allocator decides when to return it.
 fn resident() -> String {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
@@ -152,8 +152,8 @@ fn what_is_live_does_not_grow_with_requests() {
         eprintln!("{}: live {bytes} bytes, {pieces} pieces; {resident}", round * REQUESTS);
         counts.push(bytes);
     }
-    // A plan is made when its kind of run first comes, which may be late, and is kept. What requests
-    // leave behind shows in every round.
+    // A plan is made at the first run of its kind, which may be late, and is kept. Leaks of
+    // requests would show in every round.
     let least = counts.windows(2).map(|pair| pair[1] - pair[0]).min().unwrap();
     assert!(least <= SLACK, "{counts:?}");
     // The count can fail: 16 bytes for each request show.

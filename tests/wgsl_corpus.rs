@@ -1,14 +1,17 @@
-//! Folders of WGSL files as packs: every compute shader that is valid is right on every device, or is refused with its file,
-//! its line and a reason in WGSL's words.
+//! Folders of WGSL files as packs: every valid compute shader gives the right results on every
+//! device, or is refused with file, line and a reason in WGSL's terms.
 //!
 //! ```text
-//! WARPLOOM_WGSL_CORPUS=naga/tests/in:test/tint WARPLOOM_WGSL_REPORT=/tmp/report.tsv cargo test --test wgsl_corpus -- --nocapture
+//! WARPLOOM_WGSL_CORPUS=naga/tests/in:test/tint WARPLOOM_WGSL_REPORT=/tmp/report.tsv \
+//!     cargo test --test wgsl_corpus -- --nocapture
 //! ```
 //!
-//! The manifest of a file is made from what its entry point uses. A shader that writes to no buffer gets one that counts its
-//! invocations, so that there is a result. The report has a line for each file, written before it is run and after: a second
-//! run goes on behind a file that ended the process, and counts it. Without the variable the test runs the few shaders below.
-//! `WARPLOOM_WGSL_DEVICES` names the devices (default: all), `WARPLOOM_NVRTC` the folder of NVIDIA's compiler.
+//! The manifest of a file follows from the variables of its entry point. A shader that writes no
+//! buffer gets one that counts its invocations, so that there is a result. The report has a line
+//! for each file, written before it runs and after: a second run continues after a file that ended
+//! the process, and counts it. Without the variable the test runs the few shaders below.
+//! `WARPLOOM_WGSL_DEVICES` names the devices (default: all), `WARPLOOM_NVRTC` the folder of
+//! NVIDIA's compiler.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -32,10 +35,10 @@ const SHADER: &str = "shader.wgsl";
 /// Elements of a runtime-sized array.
 const ELEMENTS: u32 = 8;
 
-/// What came of an entry point, and why.
+/// The outcome of an entry point, and the reason.
 type Result = (&'static str, String);
 
-/// A manifest for an entry point, and the text with what it needs besides.
+/// A manifest for an entry point, and the text with its additions.
 fn manifest(text: &str, entry: &str) -> (String, String) {
     let mut lines = format!("name = \"corpus\"\nentry = {entry:?}\ngroups = 1\n");
     let plain = format!("{lines}outputs = [\"none: [1]\"]\n");
@@ -103,7 +106,7 @@ fn words(module: &Module, ty: naga::Handle<naga::Type>) -> u32 {
     least.saturating_add(stride.map_or(0, |stride| stride * (ELEMENTS - 1))).div_ceil(4)
 }
 
-/// Names of the numbers of a uniform block.
+/// Names of the fields of a uniform block.
 fn fields(module: &Module, name: &str, ty: naga::Handle<naga::Type>, to: &mut Vec<String>) {
     match &module.types[ty].inner {
         TypeInner::Struct { members, .. } => {
@@ -137,7 +140,7 @@ fn part(module: &Module, name: String, ty: naga::Handle<naga::Type>, to: &mut Ve
     }
 }
 
-/// The text with a buffer that counts invocations, on the lines that there are.
+/// The text with a buffer that counts invocations, with unchanged line numbers.
 fn counting(text: &str, entry: &str) -> Option<String> {
     let mut from = 0;
     let start = loop {
@@ -189,7 +192,7 @@ fn kind(what: &str) -> String {
     out.chars().take(150).collect()
 }
 
-/// Whether a message says where, and says it of the shader.
+/// Whether a message names a position in the shader.
 fn faults_of(message: &str) -> Option<&'static str> {
     let first = message.lines().next().unwrap_or_default();
     let place = first.find(&format!("{SHADER}:")).map(|at| &first[at + SHADER.len() + 1..]);
@@ -246,7 +249,7 @@ impl Bench {
         let (row, job) = pack::in_interpreter(&pack, &case);
         let Some(job) = job else {
             let Outcome::Wrong { what } = row.outcome else { return ("WRONG", "no job".into()) };
-            // What a checked run finds is the shader's own.
+            // Faults of a checked run are the shader's own.
             let found = ["out of bounds", "race", "barrier", "step limit"];
             let its_own = found.iter().any(|word| what.contains(word));
             return (if its_own { "fault found" } else { "refused" }, what);
@@ -294,7 +297,7 @@ fn by_nvrtc(nvrtc: &Nvrtc, pack: &Pack, case: &Case) -> std::result::Result<(), 
     checked.map(|_| ()).map_err(|log| format!("{log}"))
 }
 
-/// Entry points of compute shaders, by what stands in the text.
+/// Entry points of compute shaders, found in the text.
 fn entries(text: &str) -> Vec<String> {
     if !text.contains("@compute") && !text.contains("@ compute") {
         return Vec::new();
@@ -458,7 +461,7 @@ fn shaders_are_right_or_refused_with_a_line() {
     assert!(wrong.is_empty(), "{} are wrong:\n{}", wrong.len(), wrong.join("\n"));
 }
 
-/// Shaders of our own: right ones, and ones that are refused.
+/// Our own shaders: valid ones, and refused ones.
 const OWN: [(&str, &str); 4] = [
     ("nothing", "@compute @workgroup_size(4) fn main() {}"),
     (

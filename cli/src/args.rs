@@ -302,7 +302,7 @@ impl Choice {
 }
 
 pub(crate) fn at_least_one(text: &str) -> Result<usize, String> {
-    text.parse().ok().filter(|n| *n > 0).ok_or_else(|| "must be a whole number above 0".into())
+    text.parse().ok().filter(|n| *n > 0).ok_or_else(|| "must be an integer above 0".into())
 }
 
 pub(crate) fn cache_type(text: &str) -> Result<DType, String> {

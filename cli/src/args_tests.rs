@@ -151,7 +151,7 @@ fn wrong_values_are_usage_errors_that_say_what_is_right() {
         (&["-t=-1"], "0 or more"),
         (&["-t", "-1"], "0 or more"),
         (&["-t", "-1", "Once"], "0 or more"),
-        (&["--seed", "-2"], "from 0 to 18446744073709551615, or -1 for another one"),
+        (&["--seed", "-2"], "from 0 to 18446744073709551615, or -1 for a random one"),
         (&["--repeat-last-n", "-2"], "0 or more, or -1 for the whole context"),
         (&["--top-k", "-2"], "0 or more"),
         (&["-t", "NaN"], "0 or more"),

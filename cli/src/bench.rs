@@ -12,7 +12,7 @@ use warploom::provider::{DeviceKind, DeviceProfile};
 
 /// Default tokens of prompt and text.
 const DEFAULT: (usize, usize) = (512, 128);
-/// Runs behind the medians of `--kernels`.
+/// Runs whose medians `--kernels` reports.
 const RUNS: usize = 20;
 
 pub(crate) fn run(args: &BenchArgs) -> anyhow::Result<Exit> {
@@ -147,13 +147,13 @@ fn table(subject: &Subject, m: &Measured) -> String {
     };
     let host = match m.host_seconds(profile) {
         Some(host) => format!("{} a token", units::seconds(host)),
-        None => "not told apart, the CPU is the device".into(),
+        None => "not measured separately: the CPU is the device".into(),
     };
     let idle = match m.idle_share {
         Some(share) => {
-            format!("{:.1} % of decode, where the device waits for the host", share * 100.0)
+            format!("{:.1} % of decode: the device waits for the host", share * 100.0)
         }
-        None => "not told: no GPU, no clock of its own, or fewer than three tokens".into(),
+        None => "not measured: no GPU, no device timestamps, or fewer than three tokens".into(),
     };
     let rows = [
         ("model", subject.model.clone()),
@@ -297,7 +297,7 @@ reads a token  90.0 MB of weights, 10.0 MB of cache
 bandwidth      50.0 GB/s, 25.0 % of 200.0 GB/s
 each token     120.0 dispatches, 1.00 submits, 1.00 waits, 0.00 allocations
 host time      100 us a token
-idle           5.0 % of decode, where the device waits for the host
+idle           5.0 % of decode: the device waits for the host
 ";
         let subject = subject(200_000_000_000, DeviceKind::Discrete);
         assert_eq!(table(&subject, &measured()), want);
@@ -321,7 +321,7 @@ idle           5.0 % of decode, where the device waits for the host
         let text = table(&subject, &measured);
         assert!(text.contains("50.0 GB/s, the device's bandwidth is not known"), "{text}");
         assert!(text.contains("the CPU is the device"), "{text}");
-        assert!(text.contains("no clock of its own"), "{text}");
+        assert!(text.contains("no device timestamps"), "{text}");
         let got = report(&subject, &measured);
         let fields = ["device_bytes_per_second", "share_of_roof", "host_seconds_per_token"];
         for field in fields.into_iter().chain(["device_idle_share"]) {

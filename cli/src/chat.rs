@@ -340,7 +340,7 @@ impl Talk {
         self.screen.text("\n")?;
         if newly > 0 {
             self.screen.aside(&format!(
-                "the context was full: the {newly} oldest messages are left out from here on"
+                "the context is full: the {newly} oldest messages are dropped from here on"
             ));
         }
         if !self.screen.quiet {
@@ -379,7 +379,7 @@ impl Talk {
     /// Saves the conversation. Replaces only conversation files.
     fn save(&self, path: &Path) -> anyhow::Result<()> {
         if path.exists() && read(path).is_err() {
-            bail!("{}: is there already, and is no conversation", path.display());
+            bail!("{}: exists and is not a conversation", path.display());
         }
         let name = self.chat.session().model().file().name();
         let all = json!({ "schema": 1, "model": name, "messages": self.chat.messages() });
@@ -411,10 +411,10 @@ fn read(path: &Path) -> anyhow::Result<Vec<Message>> {
     let name = path.display();
     let metadata = std::fs::metadata(path).with_context(|| format!("{name}: cannot find it"))?;
     if !metadata.is_file() || metadata.len() > MAX_FILE {
-        bail!("{name}: is no file of a conversation, or has more than {MAX_FILE} bytes");
+        bail!("{name}: not a conversation file, or larger than {MAX_FILE} bytes");
     }
     let text = std::fs::read(path).with_context(|| format!("{name}: cannot read it"))?;
     let saved: Saved =
-        serde_json::from_slice(&text).with_context(|| format!("{name}: is no conversation"))?;
+        serde_json::from_slice(&text).with_context(|| format!("{name}: not a conversation"))?;
     Ok(saved.messages)
 }

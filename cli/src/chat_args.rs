@@ -26,7 +26,7 @@ pub(crate) struct ChatArgs {
     /// Maximum number of tokens per answer, -1 to fill the context
     #[arg(short = 'n', long, value_name = "N", default_value = "512", value_parser = tokens)]
     pub(crate) max_tokens: usize,
-    /// Seconds after each answer for which a GPU is kept from lowering its clock, 0 for off
+    /// Seconds to keep the GPU clock high after each answer; 0 turns it off
     #[arg(long, value_name = "SECONDS", default_value = "120")]
     pub(crate) keep_awake: u32,
     #[command(flatten)]

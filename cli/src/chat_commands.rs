@@ -7,8 +7,8 @@ use warploom_llm::sampler::Sampling;
 
 pub(crate) const HELP: &str = "\
 /help              this list
-/system [TEXT]     show or set what the model is told first; /system - removes it
-/reset             forget the conversation, but not that
+/system [TEXT]     show or set the system message; /system - removes it
+/reset             forget the conversation, keep the system message
 /undo              take back the last message and its answer
 /retry             another answer to the last message
 /set [NAME VALUE]  show or set: temperature, top-k, top-p, min-p, repeat-penalty,
@@ -16,7 +16,7 @@ pub(crate) const HELP: &str = "\
 /stats             speed and memory so far
 /tokens            how full the context is
 /save FILE         write the conversation to a file, as JSON
-/load FILE         go on with a conversation from a file
+/load FILE         continue a conversation from a file
 /exit              leave (also Ctrl-D)";
 
 /// A parsed line.
@@ -59,7 +59,7 @@ pub(crate) fn parse(line: &str) -> Result<Line, String> {
     };
     let bare = |line: Line| match rest {
         "" => Ok(line),
-        _ => Err(format!("/{name} takes nothing behind it")),
+        _ => Err(format!("/{name} takes no argument")),
     };
     match name {
         "help" | "?" => bare(Line::Help),
@@ -84,7 +84,7 @@ pub(crate) fn parse(line: &str) -> Result<Line, String> {
         "save" => file(Line::Save),
         "load" => file(Line::Load),
         "exit" | "quit" | "q" => bare(Line::Exit),
-        _ => Err(format!("there is no /{name}; /help lists what there is")),
+        _ => Err(format!("there is no /{name}; /help lists the commands")),
     }
 }
 
@@ -108,7 +108,7 @@ pub(crate) fn set(
             sampling.seed = seed.fixed().unwrap_or_else(numbers::another_seed);
         }
         "max-tokens" => *max_tokens = numbers::tokens(value).map_err(say)?,
-        _ => return Err(format!("there is no {name} to set; /help lists what there is")),
+        _ => return Err(format!("there is no setting {name}; /help lists them")),
     }
     Ok(())
 }
@@ -141,7 +141,7 @@ mod tests {
             ("/sing", "no /sing"),
             ("/save", "name of a file"),
             ("/set seed", "needs a value"),
-            ("/undo 2", "nothing behind"),
+            ("/undo 2", "no argument"),
             ("/", "no /"),
         ];
         for (line, words) in wrong {
@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn every_name_of_the_help_can_be_set_and_wrong_values_are_told() {
+    fn every_setting_of_the_help_can_be_set_and_wrong_values_are_reported() {
         let (mut sampling, mut max) = (Sampling::default(), 1);
         let rows = [
             ("temperature", "0.5", "hot"),

@@ -7,7 +7,7 @@
 
 use std::ffi::OsString;
 
-/// Cannot occur in an argument of the system.
+/// A character that the system's arguments cannot contain.
 const MARK: char = '\0';
 
 /// Ids of the arguments that take text: a positional argument and an option.
@@ -21,7 +21,7 @@ pub(crate) fn text(value: &str) -> Result<String, String> {
 
 /// The kind of an argument that begins with a dash.
 enum Dashed<'a> {
-    /// An option; with the option itself if it takes the next argument.
+    /// An option, with its definition if its value is the next argument.
     Option(Option<&'a clap::Arg>),
     /// Cannot be an option.
     Text,

@@ -40,7 +40,7 @@ pub(crate) fn run(args: &DoctorArgs) -> anyhow::Result<Exit> {
         }))?
     };
     let before = notebook.read(&found.device).unwrap_or_else(|error| {
-        tell(&format!("what was remembered is ignored: {error}"));
+        tell(&format!("stored results are ignored: {error}"));
         None
     });
     let findings = found.findings(before.as_ref());
@@ -78,7 +78,7 @@ fn forget(args: &DoctorArgs, notebook: &Notebook) -> anyhow::Result<Exit> {
             json!({ "schema": 1, "device": DriverKey::of(&profile), "forgotten": forgotten });
         writeln!(output::stdout(), "{object:#}")?;
     } else {
-        let what = if forgotten { "forgotten" } else { "nothing was remembered of" };
+        let what = if forgotten { "forgotten" } else { "no stored results for" };
         tell(&format!("{what} {} {:?}", profile.id(), profile.name));
     }
     Ok(Exit::Done)
@@ -200,7 +200,7 @@ mod tests {
     use warploom_testkit::doctor::Examined;
 
     #[test]
-    fn the_table_tells_what_a_bug_report_needs() {
+    fn the_table_has_what_a_bug_report_needs() {
         let runtime = Runtime::builder().device("null").build().unwrap();
         let engine =
             |name: &str, finding| Examined { engine: EngineId::new(name.to_string()), finding };

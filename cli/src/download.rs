@@ -1,4 +1,4 @@
-//! `warploom download`, and models given by name instead of by file.
+//! `warploom download`, and models that other commands name instead of a file.
 
 use crate::Exit;
 use crate::download_args::DownloadArgs;

@@ -29,7 +29,7 @@ pub(crate) struct Found {
     pub(crate) devices: Vec<FoundDevice>,
     /// Providers that could not list their devices, and the reason.
     pub(crate) failures: Vec<(String, String)>,
-    /// Providers that are not available, and what the machine lacks.
+    /// Unavailable providers, with the missing part of the machine.
     pub(crate) absent: Vec<(String, String)>,
 }
 
@@ -238,7 +238,7 @@ impl Loaded {
                  largest of its 32), 32-bit sums; --compute f32 is exact"
             }
             ComputeMode::F16 => {
-                "F16: products of halves where there is matrix hardware, 32-bit sums; --compute f32 is exact"
+                "F16: f16 products on tensor cores if available, f32 sums; --compute f32 is exact"
             }
         }
     }

@@ -26,7 +26,7 @@ const SEQUENCES: usize = 8;
 pub(crate) fn run(args: &ExplainArgs) -> anyhow::Result<Exit> {
     check_passes(args)?;
     if args.plan.is_some() && args.place.model.is_some() && !args.analyze {
-        bail!("--plan says all; --model adds weights to it with --analyze only");
+        bail!("--plan contains the graph; --model adds weights and needs --analyze");
     }
     let registry = runtime::registry()?;
     let mut options = Options::new(&registry);
@@ -238,14 +238,14 @@ pub(crate) fn forced(text: &str) -> Result<(Selector, EngineId), String> {
 /// As [`forced`], with a slot instead of an engine.
 pub(crate) fn placed(text: &str) -> Result<(Selector, usize), String> {
     let (nodes, slot) = text.rsplit_once('=').ok_or("must be NODES=SLOT")?;
-    let slot = slot.parse().map_err(|_| format!("{slot:?} is no slot: 0, 1 ..."))?;
+    let slot = slot.parse().map_err(|_| format!("{slot:?} is not a slot: 0, 1 ..."))?;
     Ok((selector(nodes)?, slot))
 }
 
 fn selector(nodes: &str) -> Result<Selector, String> {
     Ok(match (nodes.strip_prefix('%'), nodes.strip_prefix("op:")) {
         (Some(node), _) => {
-            let node = node.parse().map_err(|_| format!("{nodes:?} is no node, such as %12"))?;
+            let node = node.parse().map_err(|_| format!("{nodes:?} is not a node, such as %12"))?;
             Selector::Node(NodeId(node))
         }
         (_, Some(name)) => Selector::Operation(name.into()),

@@ -34,7 +34,7 @@ pub(crate) fn run(args: &GenerateArgs) -> anyhow::Result<Exit> {
     }
     let mut out = Output::new(args.json);
     if !args.quiet && !args.json && out.is_terminal() && std::io::stderr().is_terminal() {
-        // A terminal shows the prompt before the text; a pipe gets the new text alone.
+        // A terminal shows the prompt before the text; a pipe gets only the new text.
         let _ = write!(std::io::stderr(), "{prompt}");
     }
     interrupt::writing();
@@ -124,7 +124,7 @@ fn ended(ended: Ended) -> &'static str {
 fn summary(written: &Written, load_seconds: f64, sampling: &Sampling) -> String {
     let why = match written.ended {
         Ended::Stop => "the model ended the text",
-        Ended::Length => "as many tokens as asked for",
+        Ended::Length => "the token limit was reached",
         Ended::Context => "the context is full",
         Ended::Interrupted => "interrupted",
     };
@@ -213,10 +213,10 @@ mod tests {
     }
 
     #[test]
-    fn the_summary_tells_rates_seed_and_why_it_ended() {
+    fn the_summary_has_rates_seed_and_the_reason_of_the_end() {
         let sampling = Sampling { seed: 7, ..Sampling::default() };
         let want = "loaded in 1.50 s; prompt 10 tokens, 20.0 tokens/s; 3 tokens, 8.0 tokens/s; \
-                    as many tokens as asked for; seed 7";
+                    the token limit was reached; seed 7";
         assert_eq!(summary(&written(), 1.5, &sampling), want);
         let greedy = summary(&written(), 1.5, &Sampling::greedy());
         assert!(!greedy.contains("seed"), "{greedy}");

@@ -31,10 +31,13 @@ fn new(args: &NewArgs) -> anyhow::Result<Exit> {
     let name = folder.file_name().and_then(|name| name.to_str());
     let fine = |c: char| c.is_ascii_alphanumeric() || "_-.".contains(c);
     let Some(name) = name.filter(|name| name.chars().all(fine) && name.len() <= 64) else {
-        bail!("{}: the last part is no name of 1 to 64 of A-Z a-z 0-9 _ - .", folder.display());
+        bail!(
+            "{}: the last part must be a name of 1 to 64 characters A-Z a-z 0-9 _ - .",
+            folder.display()
+        );
     };
     if folder.exists() {
-        bail!("{} is there already", folder.display());
+        bail!("{} already exists", folder.display());
     }
     std::fs::create_dir_all(folder).with_context(|| folder.display().to_string())?;
     for (file, text) in [(MANIFEST.to_string(), NEW_MANIFEST), (format!("{name}.wgsl"), NEW_SHADER)]

@@ -89,6 +89,6 @@ pub(crate) struct KernelBenchArgs {
 
 fn setting(text: &str) -> Result<(String, f64), String> {
     let (name, value) = text.split_once('=').ok_or("not NAME=VALUE")?;
-    let value = value.parse().map_err(|_| format!("{value:?} is no number"))?;
+    let value = value.parse().map_err(|_| format!("{value:?} is not a number"))?;
     Ok((name.to_string(), value))
 }

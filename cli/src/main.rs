@@ -93,8 +93,8 @@ fn run(command: &Command) -> anyhow::Result<Exit> {
     }
 }
 
-/// The failure of a command as a JSON object, if `--json` is set and the command has not written an
-/// object of its own.
+/// The failure of a command as a JSON object, if `--json` is set and the command has not written
+/// one itself.
 fn failure(command: &Command, text: &str) -> Option<Value> {
     let json = match command {
         // Writes one object per event.

@@ -29,36 +29,32 @@ pub(crate) fn seed(text: &str) -> Result<Seed, String> {
     match (text, text.parse()) {
         ("-1", _) => Ok(Seed::Any),
         (_, Ok(seed)) => Ok(Seed::Fixed(seed)),
-        _ => Err(format!(
-            "must be a whole number from 0 to {}, or -1 for another one each time",
-            u64::MAX
-        )),
+        _ => Err(format!("must be an integer from 0 to {}, or -1 for a random one", u64::MAX)),
     }
 }
 
 /// A repetition penalty window.
 pub(crate) fn last_n(text: &str) -> Result<usize, String> {
-    from(0, text, usize::MAX).ok_or_else(|| {
-        "must be a whole number of 0 or more, or -1 for the whole context".to_owned()
-    })
+    from(0, text, usize::MAX)
+        .ok_or_else(|| "must be an integer of 0 or more, or -1 for the whole context".to_owned())
 }
 
 /// A top-k limit.
 pub(crate) fn top_k(text: &str) -> Result<usize, String> {
     from(0, text, 0)
-        .ok_or_else(|| "must be a whole number of 0 or more; 0 and -1 are all tokens".to_owned())
+        .ok_or_else(|| "must be an integer of 0 or more; 0 and -1 mean all tokens".to_owned())
 }
 
 /// A maximum of tokens to generate.
 pub(crate) fn tokens(text: &str) -> Result<usize, String> {
     from(1, text, usize::MAX).ok_or_else(|| {
-        "must be a whole number above 0, or -1 for as many as the context holds".to_owned()
+        "must be an integer above 0, or -1 for as many as the context holds".to_owned()
     })
 }
 
 /// An unsigned integer.
 pub(crate) fn whole(text: &str) -> Result<usize, String> {
-    text.parse().map_err(|_| "must be a whole number of 0 or more".to_owned())
+    text.parse().map_err(|_| "must be an integer of 0 or more".to_owned())
 }
 
 /// An integer from `least` on; `all` for -1.
@@ -82,7 +78,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn minus_one_is_all_or_any_and_ranges_are_told() {
+    fn minus_one_means_all_or_random_and_ranges_are_reported() {
         assert_eq!(seed("-1"), Ok(Seed::Any));
         assert_eq!(seed("-1").map(Seed::fixed), Ok(None));
         assert_eq!(seed("18446744073709551615").map(Seed::fixed), Ok(Some(u64::MAX)));

@@ -29,7 +29,7 @@ struct Closed;
 
 impl std::fmt::Display for Closed {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("nobody reads standard output any more")
+        f.write_str("standard output was closed by its reader")
     }
 }
 

@@ -12,7 +12,7 @@ pub(crate) fn tell(line: &str) {
 pub(crate) struct Progress(Option<ProgressBar>);
 
 impl Progress {
-    /// A bar that is hidden if `quiet`, or if standard error is no terminal.
+    /// A bar that is hidden if `quiet`, or if standard error is not a terminal.
     pub(crate) fn new(quiet: bool) -> Progress {
         Progress::of(quiet, "loading {bar:30} {decimal_bytes}/{decimal_total_bytes}")
     }

@@ -50,8 +50,8 @@ fn piped(parts: &Receiver<Part>, quiet: bool, wait: Duration) -> anyhow::Result<
             // Printed even if quiet: text without the intended prompt would be worse than one line
             // more.
             tell(&format!(
-                "standard input is open and said nothing for {} seconds: it is not read, and there \
-                 is no prompt; `generate -` waits for one",
+                "standard input is open but sent nothing for {} seconds, so there is no prompt; \
+                 `generate -` waits for one",
                 wait.as_secs_f32()
             ));
             Ok(String::new())

@@ -30,7 +30,7 @@ pub(crate) fn run(args: &QuantizeArgs) -> anyhow::Result<Exit> {
         })
     };
     let report = report.map_err(|error| match error.to_string() {
-        text if text.ends_with("is there already") => {
+        text if text.ends_with("already exists") => {
             anyhow::anyhow!("{text}; --force replaces it")
         }
         _ => error.into(),

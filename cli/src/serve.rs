@@ -35,8 +35,7 @@ pub(crate) fn run(args: &ServeArgs) -> anyhow::Result<Exit> {
     let api_key = args.api_key.clone().or(variable);
     if !args.host.is_loopback() && api_key.is_none() {
         tell(&format!(
-            "warning: {} is not this machine alone, and without --api-key everybody who reaches it \
-             is let in",
+            "warning: {} is reachable from other machines, and without --api-key anyone can use it",
             args.host
         ));
     }
@@ -65,7 +64,7 @@ pub(crate) fn run(args: &ServeArgs) -> anyhow::Result<Exit> {
     while !ending.load(Ordering::Relaxed) {
         std::thread::sleep(LOOK);
         if !server.is_alive() {
-            bail!("the server has ended by itself");
+            bail!("the server stopped by itself");
         }
     }
     let running = server.queue().running();

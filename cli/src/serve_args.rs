@@ -61,7 +61,7 @@ pub(crate) struct ServeArgs {
     /// Seconds that running answers may take at shutdown
     #[arg(long, value_name = "SECONDS", default_value = "10")]
     pub(crate) grace: u32,
-    /// Seconds after each answer for which a GPU is kept from lowering its clock, 0 for off
+    /// Seconds to keep the GPU clock high after each answer; 0 turns it off
     #[arg(long, value_name = "SECONDS", default_value = "120")]
     pub(crate) keep_awake: u32,
     // Defaults for requests that set no sampling options.

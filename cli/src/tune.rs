@@ -31,7 +31,7 @@ pub(crate) fn run(args: &TuneArgs) -> anyhow::Result<Exit> {
     }
     let place = args.place();
     let model = open_model(&place)?;
-    // Cached results are used here, whatever WARPLOOM_TUNE says of plans.
+    // Cached results are used here even if WARPLOOM_TUNE disables them for plans.
     let builder = Runtime::builder().tune(TuneMode::Cached);
     let runtime = place.set(builder).build()?;
     if !args.json {
@@ -56,7 +56,7 @@ pub(crate) fn run(args: &TuneArgs) -> anyhow::Result<Exit> {
     } else {
         write!(out, "{}", table(&report))?;
         if let Some(ignored) = &report.ignored {
-            tell(&format!("what was kept before is not taken: {ignored}"));
+            tell(&format!("stored results are not used: {ignored}"));
         }
         match (&report.not_kept, cache.path(&device)) {
             (None, Some(path)) => tell(&format!("kept in {}", path.display())),
@@ -66,7 +66,7 @@ pub(crate) fn run(args: &TuneArgs) -> anyhow::Result<Exit> {
     // Results are printed first: writing may fail, and the search took long.
     if let Some(path) = &args.output {
         let record =
-            cache.read(&device)?.context("nothing that was found is kept, to be written")?;
+            cache.read(&device)?.context("results are not stored, so they cannot be written")?;
         record.save(path)?;
         tell(&format!("{} tasks written to {}", record.tasks.len(), path.display()));
     }
@@ -148,7 +148,7 @@ fn forget(args: &TuneArgs, cache: &TuneCache) -> anyhow::Result<Exit> {
             json!({ "schema": 1, "device": DriverKey::of(&profile), "forgotten": forgotten });
         writeln!(output::stdout(), "{object:#}")?;
     } else {
-        let what = if forgotten { "forgotten" } else { "nothing was known of" };
+        let what = if forgotten { "forgotten" } else { "no stored results for" };
         tell(&format!("{what} {} {:?}", profile.id(), profile.name));
     }
     Ok(Exit::Done)
@@ -238,7 +238,7 @@ mod tests {
     use warploom::runtime::Dropped;
 
     #[test]
-    fn the_table_tells_before_and_after() {
+    fn the_table_shows_before_and_after() {
         let key = serde_json::from_value("0123".into()).unwrap();
         let id = |name: &str| EngineId::new(name.to_string());
         let tuned = Tuned {

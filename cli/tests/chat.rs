@@ -1,4 +1,4 @@
-//! Conversations and downloads as a shell sees them.
+//! Conversations and downloads as a shell runs them.
 
 use serde_json::Value;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -12,12 +12,12 @@ fn command() -> Command {
     Command::new(env!("CARGO_BIN_EXE_warploom"))
 }
 
-/// What comes of these lines.
+/// The output for these lines.
 fn chat(args: &[&str], lines: &str) -> Output {
     let mut child = command()
         .args(ARGS)
         .args(args)
-        // Without it a graphics library of the system complains on standard error.
+        // Without this variable a graphics library of the system writes to standard error.
         .env("XDG_RUNTIME_DIR", std::env::temp_dir())
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
@@ -66,9 +66,9 @@ fn chat_answers_lines_and_keeps_what_was_said() {
     let (reused, read) = (&answers[1]["reused_tokens"], &answers[1]["prompt_tokens"]);
     assert!(reused.as_u64() > read.as_u64() && read.as_u64() < Some(24), "{}", answers[1]);
 
-    let told = chat(&[], "Hello!\n");
-    assert!(text(&told.stderr).contains("tokens/s; read "), "{}", text(&told.stderr));
-    assert!(text(&plain.stdout).starts_with(text(&told.stdout).trim_end()));
+    let reported = chat(&[], "Hello!\n");
+    assert!(text(&reported.stderr).contains("tokens/s; read "), "{}", text(&reported.stderr));
+    assert!(text(&plain.stdout).starts_with(text(&reported.stdout).trim_end()));
 }
 
 #[test]
@@ -86,7 +86,7 @@ fn chat_commands_do_what_the_help_says() {
     let answers = of(&events, "answer");
     assert_eq!(answers.len(), 4);
     assert_eq!(answers[0]["text"], answers[1]["text"]);
-    // Another answer to the same message reads its last token alone.
+    // Another answer to the same message reads only the last token.
     assert_eq!(answers[1]["prompt_tokens"], 1);
     assert_eq!((&answers[3]["tokens"], &answers[3]["finish"]), (&3.into(), &"length".into()));
     let notes: Vec<&str> =
@@ -110,11 +110,11 @@ fn chat_commands_do_what_the_help_says() {
     let saved: Value = serde_json::from_slice(&std::fs::read(&file).unwrap()).unwrap();
     assert_eq!((&saved["schema"], &saved["messages"][0]["role"]), (&1.into(), &"system".into()));
 
-    // A script that goes wrong ends, and says why; no other file is replaced.
+    // A failing script ends with the reason; no other file is replaced.
     std::fs::write(&file, "something else").unwrap();
     let rows = [
-        (format!("Hi\n/save {path}\n"), "is no conversation"),
-        (format!("/load {path}\nHi\n"), "is no conversation"),
+        (format!("Hi\n/save {path}\n"), "not a conversation"),
+        (format!("/load {path}\nHi\n"), "not a conversation"),
         ("/sing\nHi\n".to_owned(), "no /sing"),
         ("/undo\n".to_owned(), "nothing to take back"),
         (format!("{}\n", "word ".repeat(600)), "512 positions"),
@@ -128,11 +128,11 @@ fn chat_commands_do_what_the_help_says() {
     std::fs::remove_dir_all(&folder).unwrap();
 }
 
-/// An interrupt ends the answer and not the conversation.
+/// An interrupt ends the answer, not the conversation.
 #[cfg(unix)]
 #[test]
 fn chat_an_interrupt_breaks_off_the_answer() {
-    // The model may come to its end before the signal does; then the signal ends the process.
+    // The model may finish before the signal arrives; then the signal ends the process.
     let interrupted = (0..10).any(|seed| {
         let mut child = command()
             .args(["chat", "--device", "cpu", "--json", "-n", "400", "--seed"])
@@ -146,13 +146,13 @@ fn chat_an_interrupt_breaks_off_the_answer() {
         stdin.write_all(b"Write a long story about a fox.\n").unwrap();
         let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
         lines.by_ref().find(|line| line.as_ref().unwrap().contains("\"text\"")).unwrap().unwrap();
-        // The shell's own: some machines have no program of that name.
+        // The shell's built-in: some machines have no such program.
         let order = format!("kill -INT {}", child.id());
         assert!(Command::new("sh").args(["-c", &order]).status().unwrap().success());
         let answer = lines.by_ref().map(Result::unwrap).find(|line| line.contains("\"answer\""));
         let interrupted = answer.is_some_and(|line| line.contains("\"interrupted\""));
         if interrupted {
-            // It goes on: the next message is answered.
+            // The next message is answered.
             stdin.write_all(b"/set max-tokens 2\nHello\n").unwrap();
             drop(stdin);
             assert!(lines.map(Result::unwrap).any(|line| line.contains("\"answer\"")));
@@ -166,7 +166,7 @@ fn chat_an_interrupt_breaks_off_the_answer() {
     assert!(interrupted, "ten answers ended before they were interrupted");
 }
 
-/// Serves a list of one file, and the file.
+/// Serves a list with one file, and that file.
 fn hub(name: &'static str, bytes: Vec<u8>, sha256: &'static str) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = format!("http://{}", listener.local_addr().unwrap());

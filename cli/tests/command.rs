@@ -1,4 +1,4 @@
-//! The command as a shell sees it: exit codes, and what goes where.
+//! The command as a shell runs it: exit codes, standard output and standard error.
 
 use std::process::{Command, Output, Stdio};
 
@@ -6,7 +6,7 @@ fn warploom(args: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_warploom")).args(args).output().unwrap()
 }
 
-/// The text of the embedded model, on the CPU, which is everywhere.
+/// Text of the embedded model on the CPU, which every machine has.
 #[test]
 fn generate_writes_text_and_one_object() {
     let args =
@@ -26,9 +26,9 @@ fn generate_writes_text_and_one_object() {
     assert!(object["compute_mode"].as_str().unwrap().starts_with("F32"));
 }
 
-/// A plan for a machine that is not here, its file, and the report of it.
+/// A plan for a machine that is not present, its file and its report.
 #[test]
-fn explain_tells_plans_of_models_and_files() {
+fn explain_shows_plans_of_models_and_files() {
     let folder = std::env::temp_dir().join(format!("warploom-explain-{}", std::process::id()));
     std::fs::create_dir_all(&folder).unwrap();
     let path = |name: &str| folder.join(name).to_str().unwrap().to_owned();
@@ -36,10 +36,10 @@ fn explain_tells_plans_of_models_and_files() {
 
     let made = warploom(&["explain", "--profile", "apple-m2", "--save-plan", &plan]);
     assert_eq!(made.status.code(), Some(0), "{}", text(&made.stderr));
-    let told = text(&made.stdout);
-    assert!(told.contains("Apple M2") && told.contains("why:"), "{told}");
+    let message = text(&made.stdout);
+    assert!(message.contains("Apple M2") && message.contains("why:"), "{message}");
     let loaded = warploom(&["explain", "--plan", &plan]);
-    assert_eq!(text(&loaded.stdout), told);
+    assert_eq!(text(&loaded.stdout), message);
 
     let json = warploom(&["explain", "--profile", "cpu-avx512", "--phase", "prefill", "--json"]);
     let object: serde_json::Value = serde_json::from_slice(&json.stdout).unwrap();
@@ -69,7 +69,7 @@ fn explain_tells_plans_of_models_and_files() {
 }
 
 #[test]
-fn bench_tells_where_the_time_goes() {
+fn bench_shows_where_the_time_goes() {
     let args =
         ["bench", "-d", "cpu", "-c", "96", "-p", "65", "-n", "4", "-s", "2", "--kernels", "--json"];
     let run = warploom(&args);
@@ -116,7 +116,7 @@ fn explain_says_what_names_there_are() {
         (&["--profile", "lavapipe", "--without", "magic"], "does not exist"),
         (&["--profile", "lavapipe", "--engine", "magic"], "no engine \"magic\" is registered"),
         (&["--profile", "lavapipe", "--engine", "catalogue.attention"], "catalogue.attn_decode"),
-        (&["--plan", "p", "--model", "m.gguf"], "--analyze only"),
+        (&["--plan", "p", "--model", "m.gguf"], "needs --analyze"),
         (&["--profile", "lavapipe", "--block", "magic"], "no engine \"magic\" is registered"),
         (&["--profile", "lavapipe", "--force", "op:linear=magic"], "no engine \"magic\""),
         (&["--profile", "lavapipe", "--force", "%99999=fused.rows"], "no such node"),
@@ -128,12 +128,12 @@ fn explain_says_what_names_there_are() {
         ),
         (
             &["--profile", "lavapipe", "--knob", "wgsl.matvec.q4_k.subgroup:rows=3"],
-            "rows = 3 is none of",
+            "rows = 3 is not one of",
         ),
     ];
     for (args, words) in rows {
         let output = warploom(&[&["explain"], args].concat());
-        // What is no argument at all is told by the command line.
+        // The argument parser reports unknown arguments.
         let code = if words.starts_with("must be") { 2 } else { 1 };
         assert_eq!(output.status.code(), Some(code), "{args:?}");
         assert!(text(&output.stderr).contains(words), "{args:?}: {}", text(&output.stderr));
@@ -192,7 +192,7 @@ fn a_failure_is_1_with_one_line_on_standard_error() {
     }
 }
 
-/// As `| head -0` leaves it.
+/// A closed pipe, as after `| head -0`.
 #[test]
 fn a_reader_that_has_enough_is_no_failure() {
     let rows: [&[&str]; 3] = [
@@ -202,7 +202,7 @@ fn a_reader_that_has_enough_is_no_failure() {
     ];
     for args in rows {
         let mut command = Command::new(env!("CARGO_BIN_EXE_warploom"));
-        // Without it a graphics library of the system complains on standard error.
+        // Without this variable a graphics library of the system writes to standard error.
         command.args(args).env("XDG_RUNTIME_DIR", std::env::temp_dir());
         command.stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().unwrap();
@@ -213,7 +213,7 @@ fn a_reader_that_has_enough_is_no_failure() {
     }
 }
 
-/// The loader of Vulkan is told of a driver that is not there; a machine without a loader says the same.
+/// Points the Vulkan loader to a driver that does not exist, like a machine without a driver.
 #[cfg(target_os = "linux")]
 #[test]
 fn without_a_driver_for_vulkan_that_is_said_and_the_next_provider_taken() {
@@ -234,7 +234,7 @@ fn without_a_driver_for_vulkan_that_is_said_and_the_next_provider_taken() {
     assert!(chosen.status.success(), "{chosen:?}");
 }
 
-/// A GGUF file of the kind that is quantised, by hand: a matrix [2, 256], a vector and a name.
+/// A minimal GGUF file to quantise: a matrix [2, 256], a vector and the architecture key.
 fn small_f32_file() -> Vec<u8> {
     use warploom_models::gguf::{Value, Writer};
     let mut writer = Writer::new();
@@ -249,7 +249,7 @@ fn small_f32_file() -> Vec<u8> {
 }
 
 #[test]
-fn quantize_writes_a_file_and_tells_errors() {
+fn quantize_writes_a_file_and_reports_errors() {
     let folder = std::env::temp_dir().join(format!("warploom-quantize-{}", std::process::id()));
     std::fs::create_dir_all(&folder).unwrap();
     let path = |name: &str| folder.join(name).to_str().unwrap().to_owned();
@@ -260,11 +260,11 @@ fn quantize_writes_a_file_and_tells_errors() {
     assert_eq!(made.status.code(), Some(0), "{}", text(&made.stderr));
     assert!(text(&made.stdout).contains("f32 -> q4_k"), "{}", text(&made.stdout));
 
-    // Nothing is replaced unasked, and nothing else is left in the folder.
+    // No file is replaced without --force, and no other file is left in the folder.
     let again = warploom(&args);
     assert_eq!(again.status.code(), Some(1));
-    let told = text(&again.stderr);
-    assert!(told.contains("is there already") && told.contains("--force"), "{told}");
+    let message = text(&again.stderr);
+    assert!(message.contains("already exists") && message.contains("--force"), "{message}");
     let whole = std::fs::read(&input).unwrap();
     let over = warploom(&["quantize", &input, &input, "-t", "Q8_0", "--force"]);
     assert_eq!(over.status.code(), Some(1));
@@ -279,14 +279,14 @@ fn quantize_writes_a_file_and_tells_errors() {
     assert_eq!(object["tensors"][1]["rmse"], 0.0);
     assert_eq!(std::fs::read_dir(&folder).unwrap().count(), 2);
 
-    // What is packed already is told by its name.
+    // An already packed tensor is reported by name.
     let packed = warploom(&["quantize", &output, &path("more.gguf"), "-t", "Q8_0"]);
     assert_eq!(packed.status.code(), Some(1));
     assert!(text(&packed.stderr).contains("`w.weight`"), "{}", text(&packed.stderr));
     std::fs::remove_dir_all(&folder).unwrap();
 }
 
-/// However it is asked to end, no part of a file is left; what ignores hangups goes on.
+/// No signal leaves a partial file; a process that ignores hangups continues.
 #[cfg(unix)]
 #[test]
 fn quantize_leaves_nothing_when_it_is_ended() {
@@ -300,7 +300,7 @@ fn quantize_leaves_nothing_when_it_is_ended() {
     let (mut head, bytes) = (Vec::new(), writer.file_bytes());
     drop(writer.begin(&mut head).unwrap());
     std::fs::write(&input, head).unwrap();
-    // Zeros that take no place on a disk.
+    // A sparse file of zeros.
     std::fs::File::options().write(true).open(&input).unwrap().set_len(bytes).unwrap();
     let parts = || std::fs::read_dir(&folder).unwrap().count();
     for (signal, before) in [("-TERM", ""), ("-HUP", ""), ("-TERM", "trap '' HUP; ")] {
@@ -313,7 +313,7 @@ fn quantize_leaves_nothing_when_it_is_ended() {
             .spawn()
             .unwrap();
         let tell = |signal: &str, child: &std::process::Child| {
-            // The shell's own: some machines have no program of that name.
+            // The shell's built-in: some machines have no such program.
             let order = format!("kill {signal} {}", child.id());
             assert!(Command::new("sh").args(["-c", &order]).status().unwrap().success());
         };
@@ -333,8 +333,8 @@ fn quantize_leaves_nothing_when_it_is_ended() {
     std::fs::remove_dir_all(&folder).unwrap();
 }
 
-/// Every engine of the CPU is right; what is remembered is told where it cannot be read, and can
-/// be forgotten.
+/// Every CPU engine passes; stored results that cannot be read are reported, and can be
+/// forgotten.
 #[test]
 fn doctor_reports_and_remembers() {
     let folder = std::env::temp_dir().join(format!("warploom-cli-doctor-{}", std::process::id()));
@@ -360,15 +360,15 @@ fn doctor_reports_and_remembers() {
     assert!(right >= 80 && engines.len() > right, "{right} of {}", engines.len());
     let file = object["remembered_in"].as_str().unwrap().to_owned();
 
-    // An engine that is remembered as wrong is left out, and `explain` says why.
+    // An engine stored as wrong is excluded, and `explain` shows the reason.
     let kept = std::fs::read_to_string(&file).unwrap();
     let explain = ["explain", "--device", "cpu", "--all"];
-    let told = text(&run(&explain).stdout);
-    let engine = told.split_whitespace().find(|word| word.starts_with("cpu.")).unwrap();
+    let message = text(&run(&explain).stdout);
+    let engine = message.split_whitespace().find(|word| word.starts_with("cpu.")).unwrap();
     let wrong = format!(r#""wrong": [{{ "engine": "{engine}", "what": "a test says so" }}]"#);
     std::fs::write(&file, kept.replace("\"wrong\": []", &wrong)).unwrap();
-    let told = text(&run(&explain).stdout);
-    let line = told.lines().find(|line| line.contains("a test says so")).unwrap();
+    let message = text(&run(&explain).stdout);
+    let line = message.lines().find(|line| line.contains("a test says so")).unwrap();
     assert!(line.contains(engine) && line.contains("blocked by doctor on 2"), "{line}");
     assert!(!text(&with("off", &explain).stdout).contains("a test says so"));
     let bad = text(&with("maybe", &explain).stderr);
@@ -377,17 +377,18 @@ fn doctor_reports_and_remembers() {
     assert!(again.contains(&format!("{engine} was wrong and is right again")), "{again}");
 
     std::fs::write(&file, &kept[..kept.len() / 2]).unwrap();
-    let told = run(&explain);
-    assert_eq!(told.status.code(), Some(0));
-    assert!(text(&told.stderr).contains("findings of doctor are ignored"));
-    for words in ["forgotten cpu:0", "nothing was remembered of cpu:0"] {
+    let message = run(&explain);
+    assert_eq!(message.status.code(), Some(0));
+    assert!(text(&message.stderr).contains("findings of doctor are ignored"));
+    for words in ["forgotten cpu:0", "no stored results for cpu:0"] {
         let forgotten = run(&["doctor", "--device", "cpu", "--forget"]);
         assert!(text(&forgotten.stderr).contains(words), "{}", text(&forgotten.stderr));
     }
     std::fs::remove_dir_all(&folder).unwrap();
 }
 
-/// What `tune` finds is kept, taken by plans, told by `explain` and `devices`, shipped, and forgotten.
+/// Results of `tune` are stored, used by plans, shown by `explain` and `devices`, exported,
+/// forgotten.
 #[test]
 fn tune_measures_once_and_is_taken() {
     let folder = std::env::temp_dir().join(format!("warploom-tune-{}", std::process::id()));
@@ -417,19 +418,19 @@ fn tune_measures_once_and_is_taken() {
     );
 
     let explain = ["explain", "-d", "cpu", "-c", "64"];
-    let told = |cache: &std::path::Path, extra: &[(&str, &str)]| {
+    let message = |cache: &std::path::Path, extra: &[(&str, &str)]| {
         text(&run(cache, extra, &explain).stdout).contains("tuned: ")
     };
-    assert!(told(&home, &[]));
-    assert!(!told(&home, &[("WARPLOOM_TUNE", "off")]));
-    assert!(!told(&other, &[]) && told(&other, &[("WARPLOOM_TUNE_CACHE", out)]));
+    assert!(message(&home, &[]));
+    assert!(!message(&home, &[("WARPLOOM_TUNE", "off")]));
+    assert!(!message(&other, &[]) && message(&other, &[("WARPLOOM_TUNE_CACHE", out)]));
     let devices = text(&run(&home, &[], &["devices", "-d", "cpu"]).stdout);
     assert!(devices.contains(&format!("; {results} tasks tuned")), "{devices}");
     let generate = ["generate", "-d", "cpu", "-c", "64", "-n", "4", "--temperature", "0", "Once"];
     let line = text(&run(&home, &[], &generate).stderr);
     assert!(line.contains(&format!(" tuned={results}")), "{line}");
 
-    // The batch of a session of 8 is another plan; with its sequences told it is tuned as well.
+    // A session of 8 sequences has another plan for the batch; --sequences tunes it too.
     let batch = [&explain[..], &["--phase", "batch"]].concat();
     let batched = || {
         let text = text(&run(&home, &[], &batch).stdout);
@@ -448,6 +449,6 @@ fn tune_measures_once_and_is_taken() {
     assert_eq!(bad.status.code(), Some(1));
     assert!(text(&bad.stderr).contains("WARPLOOM_TUNE=\"always\" is not valid"));
     run(&home, &[], &["tune", "-d", "cpu", "--forget"]);
-    assert!(!told(&home, &[]));
+    assert!(!message(&home, &[]));
     std::fs::remove_dir_all(&folder).unwrap();
 }

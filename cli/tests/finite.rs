@@ -1,4 +1,4 @@
-//! A model file with a NaN in it: text is refused in words, however tokens are chosen.
+//! A model file with a NaN: every way to choose tokens fails with a clear error.
 
 #![cfg(feature = "embedded-model")]
 
@@ -6,7 +6,7 @@ use std::process::Command;
 
 use warploom_models::gguf::Gguf;
 
-/// The small model with a NaN among the factors of its last norm, so that no logit is finite.
+/// The small model with a NaN in the weight of its last norm, so that no logit is finite.
 fn spoiled() -> Vec<u8> {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../models/warploom-tiny-llama-Q4_K_M.gguf");
     let mut file = std::fs::read(path).unwrap();
@@ -36,10 +36,13 @@ fn logits_that_are_not_finite_end_generation_with_an_error() {
         let mut command = Command::new(env!("CARGO_BIN_EXE_warploom"));
         command.args(["generate", "Once upon a time", "-n", "4", "--device", "cpu", "-m"]);
         let output = command.arg(&path).args(way).output().unwrap();
-        let told = String::from_utf8_lossy(&output.stderr);
-        assert_eq!(output.status.code(), Some(1), "{way:?}: {told}");
+        let message = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{way:?}: {message}");
         assert!(output.stdout.is_empty(), "{way:?}: {:?}", output.stdout);
-        assert!(told.contains("position ") && told.contains(" 0 is NaN"), "{way:?}: {told}");
+        assert!(
+            message.contains("position ") && message.contains(" 0 is NaN"),
+            "{way:?}: {message}"
+        );
     }
     std::fs::remove_file(&path).unwrap();
 }

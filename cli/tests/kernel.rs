@@ -1,4 +1,4 @@
-//! `warploom kernel` as a shell sees it.
+//! `warploom kernel` as a shell runs it.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -11,7 +11,7 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// A folder that is gone when the test ends.
+/// A folder that is removed when the test ends.
 struct Folder(PathBuf);
 
 impl Folder {
@@ -41,7 +41,7 @@ fn a_new_pack_is_right_and_is_timed() {
     assert!(text(&made.stderr).contains(&format!("next: warploom kernel check {pack}")));
     let again = warploom(&["new", &pack]);
     assert_eq!(again.status.code(), Some(1));
-    assert!(text(&again.stderr).contains("is there already"));
+    assert!(text(&again.stderr).contains("already exists"));
 
     let checked = warploom(&["check", &pack, "--device", "cpu"]);
     assert_eq!(checked.status.code(), Some(0), "{}", text(&checked.stderr));
@@ -59,14 +59,14 @@ fn a_new_pack_is_right_and_is_timed() {
 }
 
 #[test]
-fn what_is_wrong_is_told_and_fails() {
+fn a_broken_pack_is_reported_and_fails() {
     let folder = Folder::new("kernel-wrong");
     let pack = folder.pack();
     assert_eq!(warploom(&["new", &pack]).status.code(), Some(0));
     let shader = Path::new(&pack).join("mine.wgsl");
     let good = std::fs::read_to_string(&shader).unwrap();
 
-    // A wrong number, told with both values; no device is asked.
+    // A wrong number is reported with both values; no device is used.
     std::fs::write(&shader, good.replace("+ y[", "- y[")).unwrap();
     let wrong = warploom(&["check", &pack, "--device", "cpu", "--json"]);
     assert_eq!(wrong.status.code(), Some(1));
@@ -76,7 +76,7 @@ fn what_is_wrong_is_told_and_fails() {
     let what = rows.last().unwrap()["outcome"]["what"].as_str().unwrap();
     assert!(what.contains("out: element 0") && what.contains("expected 12.0, got -8.0"), "{what}");
 
-    // A file that is no WGSL, told with its line.
+    // A file that is not WGSL is reported with the line.
     std::fs::write(&shader, good.replace("id.x] = ", "id.x] == ")).unwrap();
     let broken = warploom(&["check", &pack, "--device", "cpu"]);
     assert_eq!(broken.status.code(), Some(1));
@@ -93,8 +93,8 @@ fn what_is_wrong_is_told_and_fails() {
         assert!(object["error"].as_str().unwrap().contains("pack.toml"), "{object}");
     }
     let none = warploom(&["check", "/nowhere"]);
-    let told = text(&none.stderr);
-    assert!(told.contains("pack.toml") && told.matches("os error").count() == 1, "{told}");
+    let message = text(&none.stderr);
+    assert!(message.contains("pack.toml") && message.matches("os error").count() == 1, "{message}");
 }
 
 #[test]
@@ -111,13 +111,13 @@ fn packs_of_the_environment_are_engines_of_every_runtime() {
     let fine = run(&["softmax"]);
     assert_eq!(fine.status.code(), Some(0), "{}", text(&fine.stderr));
     for (folders, words) in [
-        (&["softmax", "softmax"][..], "engine pack.softmax is there already"),
+        (&["softmax", "softmax"][..], "engine pack.softmax is already registered"),
         (&["blur"], "pack blur: its manifest has no `implements`"),
         (&["nowhere"], "nowhere/pack.toml"),
     ] {
-        let told = run(folders);
-        let said = text(&told.stderr);
-        assert_eq!(told.status.code(), Some(1), "{said}");
+        let reported = run(folders);
+        let said = text(&reported.stderr);
+        assert_eq!(reported.status.code(), Some(1), "{said}");
         assert!(said.contains("WARPLOOM_PACKS: ") && said.contains(words), "{said}");
     }
 }
@@ -128,7 +128,7 @@ fn examples_of_the_repository_are_right() {
     for pack in std::fs::read_dir(examples).unwrap() {
         let pack = pack.unwrap().path();
         let checked = warploom(&["check", pack.to_str().unwrap(), "--device", "cpu"]);
-        let told = text(&checked.stdout) + &text(&checked.stderr);
-        assert_eq!(checked.status.code(), Some(0), "{}: {told}", pack.display());
+        let message = text(&checked.stdout) + &text(&checked.stderr);
+        assert_eq!(checked.status.code(), Some(0), "{}: {message}", pack.display());
     }
 }

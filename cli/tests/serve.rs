@@ -1,4 +1,4 @@
-//! The server as a shell sees it: where it listens, and how it ends.
+//! The server as a shell runs it: its address and its end.
 
 #![cfg(all(unix, feature = "serve", feature = "embedded-model"))]
 
@@ -10,7 +10,7 @@ fn serve(port: &str, args: &[&str]) -> (Child, BufReader<ChildStderr>) {
     let mut child = Command::new(env!("CARGO_BIN_EXE_warploom"))
         .args(["serve", "--device", "cpu", "--port", port, "--parallel", "2", "--context", "256"])
         .args(args)
-        // Without it a graphics library of the system complains on standard error.
+        // Without this variable a graphics library of the system writes to standard error.
         .env("XDG_RUNTIME_DIR", std::env::temp_dir())
         .stderr(Stdio::piped())
         .spawn()
@@ -19,8 +19,8 @@ fn serve(port: &str, args: &[&str]) -> (Child, BufReader<ChildStderr>) {
     (child, stderr)
 }
 
-/// The line that tells the address, and those before it.
-fn told(stderr: &mut BufReader<ChildStderr>) -> String {
+/// The lines up to the one with the address.
+fn startup_lines(stderr: &mut BufReader<ChildStderr>) -> String {
     let mut all = String::new();
     while !all.contains("/v1\n") {
         assert!(stderr.read_line(&mut all).unwrap() > 0, "{all}");
@@ -29,16 +29,16 @@ fn told(stderr: &mut BufReader<ChildStderr>) -> String {
 }
 
 fn signal(child: &Child, name: &str) {
-    // The shell's own: some machines have no program of that name.
+    // The shell's built-in: some machines have no such program.
     let order = format!("kill {name} {}", child.id());
     assert!(Command::new("sh").args(["-c", &order]).status().unwrap().success());
 }
 
 #[test]
-fn serve_tells_its_address_answers_and_ends_at_a_signal() {
+fn serve_prints_its_address_answers_and_stops_at_a_signal() {
     for name in ["-TERM", "-INT"] {
         let (mut child, mut stderr) = serve("0", &["--temperature", "0", "--repeat-penalty", "1"]);
-        let lines = told(&mut stderr);
+        let lines = startup_lines(&mut stderr);
         assert!(lines.contains("2 sequences of 256 positions"), "{lines}");
         let address = lines.rsplit("http://").next().unwrap().trim().strip_suffix("/v1").unwrap();
         let body = "{\"prompt\":\"Once upon a time\",\"max_tokens\":200,\"stream\":true}";
@@ -50,7 +50,7 @@ fn serve_tells_its_address_answers_and_ends_at_a_signal() {
             body.len()
         )
         .unwrap();
-        // In the middle of an answer, which still comes to its end.
+        // In the middle of an answer, which is still completed.
         let mut answer = BufReader::new(stream);
         let mut text = String::new();
         while !text.contains("data: ") {
@@ -69,8 +69,8 @@ fn serve_tells_its_address_answers_and_ends_at_a_signal() {
 #[test]
 fn serve_warns_of_strangers_and_refuses_an_address_in_use() {
     let (mut child, mut stderr) = serve("0", &["--host", "0.0.0.0"]);
-    let lines = told(&mut stderr);
-    assert!(lines.contains("warning: 0.0.0.0 is not this machine alone"), "{lines}");
+    let lines = startup_lines(&mut stderr);
+    assert!(lines.contains("warning: 0.0.0.0 is reachable from other machines"), "{lines}");
     let port = lines.rsplit(':').next().unwrap().trim().strip_suffix("/v1").unwrap();
     let (mut second, mut error) = serve(port, &[]);
     let mut text = String::new();
@@ -81,7 +81,7 @@ fn serve_warns_of_strangers_and_refuses_an_address_in_use() {
     assert_eq!(child.wait().unwrap().code(), Some(0));
 
     let (mut child, mut stderr) = serve("0", &["--host", "0.0.0.0", "--api-key", "s3cret"]);
-    let lines = told(&mut stderr);
+    let lines = startup_lines(&mut stderr);
     assert!(!lines.contains("warning") && !lines.contains("s3cret"), "{lines}");
     signal(&child, "-TERM");
     assert_eq!(child.wait().unwrap().code(), Some(0));

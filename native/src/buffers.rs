@@ -162,7 +162,7 @@ mod tests {
 
     #[test]
     #[cfg(feature = "cuda")]
-    fn what_is_reserved_is_nobody_elses_until_it_is_given_back() {
+    fn reserved_memory_is_exclusive_until_it_is_returned() {
         let mut buffers: Buffers<()> = Buffers::new("cuda:0".into(), Some(100), 80);
         buffers.reserve(70, Usage::Working).unwrap();
         let error = buffers.admit(31, Usage::Working).unwrap_err();

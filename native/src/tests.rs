@@ -198,7 +198,7 @@ fn what_changes_is_checked_before_anything_runs() {
     assert!(fault(args(256)).contains("slot \"y\""));
     assert!(fault(args(64 * 5_000_000)).contains("dispatch \"add\": a grid of 5000000 x 1 x 1"));
     assert!(fault(Args { uploads: vec![], ..args(1) }).contains("upload 0 is missing"));
-    assert!(fault(Args { uploads: vec![vec![0; 9]], ..args(1) }).contains("was given 9"));
+    assert!(fault(Args { uploads: vec![vec![0; 9]], ..args(1) }).contains("got 9"));
 }
 
 #[test]

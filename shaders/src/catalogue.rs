@@ -5,13 +5,13 @@
 //! except [`F32_PARAMS`], the bits of an `f32`. Dispatches may exceed the work: kernels compare
 //! indices with parameters. A long grid is folded: group = `wid.y * num_workgroups.x + wid.x`.
 //!
-//! Defines: `subgroup` needs the feature (and for `quantize_activations` and `quantize_to_f16` at least 8 lanes).
-//! `vec4` promises that `k` (`head_dim` of attention), offsets and strides of f32 inputs other
-//! than small vectors are multiples of 4, and bound ranges multiples of 16 bytes.
+//! Defines: `subgroup` needs the feature (`quantize_activations` and `quantize_to_f16` need 8
+//! lanes). `vec4` promises that `k` (`head_dim` of attention), offsets and strides of f32 inputs
+//! other than small vectors are multiples of 4, and bound ranges multiples of 16 bytes.
 //!
 //! Rules: `WG` is a power of two, 4 to 256; for `matvec_prequant_*` with subgroups, `matvec_mma_*`,
-//! `attn_subgroup` and `quantize_to_f16` to 1,024. [`SUM_WORDS`], [`TILE_SUM`], [`MAX_HEAD_DIM`] bound the
-//! rest. A spec outside them fails to compile.
+//! `attn_subgroup` and `quantize_to_f16` to 1,024. [`SUM_WORDS`], [`TILE_SUM`] and
+//! [`MAX_HEAD_DIM`] bound the rest. A spec outside them fails to compile.
 
 pub use super::entry::{has_units_of_32, reads_ahead, resident, subgroup_most, subgroup_needed};
 pub use super::find::{family_formats, family_name, find};
@@ -57,9 +57,9 @@ use Access::{Read, ReadWrite};
 pub static CATALOGUE: &[Entry] = &[
     Entry {
         name: "matvec_*",
-        doc: "y[i, r] = sum over c of w[r, c] * x[i, c], for few rows i; w is [n, k] packed, x [m, k], \
-              y [m, n]. A workgroup makes ROWS rows of w for M rows of x: groups of w rows are folded \
-              over grid x and y, grid z is ceil(m / M). ahead: the first weights are asked for before anything else is read.",
+        doc: "y[i, r] = sum over c of w[r, c] * x[i, c], for few rows i; w is [n, k] packed, x [m, k], y [m, n]. A workgroup \
+              computes ROWS rows of w for M rows of x: groups of w rows are folded over grid x and y, grid z is ceil(m / M). \
+              ahead: the first weights are loaded before anything else is read.",
         params: LINEAR_PARAMS,
         bindings: LINEAR_BINDINGS,
         constants: &[("WG", 64), ("ROWS", 4), ("M", 1)],
@@ -67,10 +67,10 @@ pub static CATALOGUE: &[Entry] = &[
     },
     Entry {
         name: "matvec_int8_*",
-        doc: "The product of matvec_* with rows of x rounded to 8 bits in blocks of 32 (base::ComputeMode::Int8), \
-              k at most K, weights of packed formats. A workgroup rounds M rows of x and makes PASSES times ROWS \
-              rows of w: groups of so many rows are folded over grid x and y, grid z is ceil(m / M). With subgroups weights of AHEAD \
-              turns over the columns are asked for at once.",
+        doc: "The product of matvec_* with rows of x rounded to 8 bits in blocks of 32 (base::ComputeMode::Int8), k at most \
+              K, weights of packed formats. A workgroup quantises M rows of x and computes PASSES * ROWS rows of w: such \
+              groups are folded over grid x and y, grid z is ceil(m / M). With subgroups, the weights of AHEAD iterations \
+              over the columns are loaded at once.",
         params: LINEAR_PARAMS,
         bindings: LINEAR_BINDINGS,
         constants: &[("WG", 64), ("ROWS", 4), ("M", 1), ("PASSES", 1), ("K", 1024), ("AHEAD", 1)],
@@ -78,12 +78,11 @@ pub static CATALOGUE: &[Entry] = &[
     },
     Entry {
         name: "quantize_activations",
-        doc: "Rows of x [rows, k] rounded to 8 bits in blocks of 32 (base::ComputeMode::Int8): words of four codes each, \
-              ordered as units of a format (kernel::prequant), then ceil(k / 128) * 4 floats, what a code of each \
-              32 stands for, and as many, what the codes of each 32 add up to, times that. A thread a block, with \
-              subgroups 8 neighbours of one; with a norm a workgroup a row; folded over grid x and y. tiles: each eight rows together, \
-              16 words of every row for each 64 columns, then of each 128 the floats of four even rows and of four odd ones; k a \
-              multiple of 64, and no planes.",
+        doc: "Rows of x [rows, k] rounded to 8 bits in blocks of 32 (base::ComputeMode::Int8): words of four values in the \
+              order of a format's units (kernel::prequant), then ceil(k / 128) * 4 floats, the scale of each 32, then as \
+              many, the scaled sum of each 32. One thread a block, with subgroups 8 lanes a block, with a norm a workgroup a \
+              row; folded over grid x and y. tiles: eight rows interleaved, 16 words of every row for each 64 columns, then \
+              for each 128 the floats of four even and four odd rows; k a multiple of 64, no planes.",
         params: &["rows", "k", "x_offset", "x_stride"],
         bindings: &[("x", Read), ("y", ReadWrite)],
         constants: &[("WG", 256), ("GROUPS", 1), ("RUN", 2), ("CHUNK", 1), ("APART", 0)],
@@ -91,11 +90,12 @@ pub static CATALOGUE: &[Entry] = &[
     },
     Entry {
         name: "matvec_prequant_*",
-        doc: "The product of matvec_* with rows of x as quantize_activations writes them or a kernel hands them on (kernel::fusion), x_stride \
-              words each; weights of packed formats. scaled: with the norm that they were handed on for. TEAMS teams of threads, none smaller than a subgroup, make ROWS rows of w each; SUB is the \
-              smallest subgroup. headers: of q4_k and q5_k, eights: of q6_kx8, trits: of tq2_0, blocks: of q4_0x8 and q8_0x8, \
-              one row of x in planes of K columns, four of w (trits: eight), subgroups of 32. several: eight rows of x in \
-              planes, four of w, of q4_k, q5_k, q6_kx8, q4_0x8 and q8_0x8. The grid: matvec_*'s.",
+        doc: "The product of matvec_* with rows of x from quantize_activations or a quant epilogue (kernel::fusion), \
+              x_stride words each; weights of packed formats. scaled: with the norm that was left out of them. TEAMS teams \
+              of threads, none smaller than a subgroup, compute ROWS rows of w each; SUB is the smallest subgroup. headers \
+              (q4_k, q5_k), eights (q6_kx8), trits (tq2_0), blocks (q4_0x8, q8_0x8): one row of x in planes of K columns, \
+              four of w (trits: eight), subgroups of 32. several (those but tq2_0): eight rows of x in planes, four of w. \
+              The grid: matvec_*'s.",
         params: PREQUANT_PARAMS,
         bindings: LINEAR_BINDINGS,
         constants: PREQUANT_CONSTANTS,
@@ -103,9 +103,9 @@ pub static CATALOGUE: &[Entry] = &[
     },
     Entry {
         name: "matvec_mma_*",
-        doc: "The product of matvec_prequant_* for 8 rows of x at a time, x codes in tiles, k = K columns; scaled: with the norm that they \
-              were handed on for. TEAMS teams of threads make 16 rows of w each: groups of so many are folded over \
-              grid x and y, grid z is ceil(m / 8). Subgroups have 32 lanes.",
+        doc: "The product of matvec_prequant_* for 8 rows of x at a time, x quantised in tiles, k = K columns; scaled: with \
+              the norm that was left out of them. TEAMS teams of threads compute 16 rows of w each: such groups are folded \
+              over grid x and y, grid z is ceil(m / 8). Subgroups have 32 lanes.",
         params: PREQUANT_PARAMS,
         bindings: LINEAR_BINDINGS,
         constants: &[("WG", 128), ("TEAMS", 1), ("K", 2048)],
@@ -132,9 +132,9 @@ pub static CATALOGUE: &[Entry] = &[
     Entry {
         name: "quantize_to_f16",
         doc: "y[r, c] = x[r, c] rounded to 8 bits in blocks of 32 (base::ComputeMode::Int8), over factors[r], as f16; \
-              factors[r] is a power of two, with a norm times what it scales the row by; x [rows, k] with a row stride, y [k / 32, rows, 32], k a multiple of 32 \
-              and at most K. halves: rounded to an f16 alone (base::ComputeMode::F16). plain: y is [rows, k]. One \
-              workgroup for each row, folded over grid x and y.",
+              factors[r] is a power of two, with a norm times its row scale; x [rows, k] with a row stride, y [k / 32, rows, \
+              32], k a multiple of 32, at most K. halves: only rounded to f16 (base::ComputeMode::F16). plain: y is [rows, \
+              k]. One workgroup a row, folded over grid x and y.",
         params: &["rows", "k", "x_offset", "x_stride"],
         bindings: &[("x", Read), ("y", ReadWrite), ("factors", ReadWrite)],
         constants: &[("WG", 256), ("K", 1024)],
@@ -142,9 +142,9 @@ pub static CATALOGUE: &[Entry] = &[
     },
     Entry {
         name: "matmul_coop_*",
-        doc: "y[i, r] = factors[i] * sum over c of w[r, c] * x[i, c] on cooperative matrices, w rounded to f16; w is \
-              [n, k] packed, x f16 and factors [m] as quantize_to_f16 makes them (x_stride is not looked at), y [m, n]. A workgroup of WI x WJ \
-              subgroups of SUB threads makes 16 WI TI x 32 WJ TH of y: grid x = groups of w rows, y = groups of x rows.",
+        doc: "y[i, r] = factors[i] * sum over c of w[r, c] * x[i, c] on cooperative matrices, w rounded to f16; w is [n, k] \
+              packed, x f16 and factors [m] from quantize_to_f16 (x_stride is ignored), y [m, n]. A workgroup of WI x WJ \
+              subgroups of SUB threads computes 16 WI TI x 32 WJ TH of y: grid x = groups of w rows, y = groups of x rows.",
         params: LINEAR_PARAMS,
         bindings: &[("w", Read), ("x", Read), ("factors", Read), ("y", ReadWrite)],
         constants: &[("TI", 4), ("TH", 2), ("WI", 2), ("WJ", 2), ("SUB", 32)],
@@ -153,7 +153,7 @@ pub static CATALOGUE: &[Entry] = &[
     Entry {
         name: "dequantize_to_f16_*",
         doc: "y[r, c] = w[r, c] as f16; w [n, k] packed or bf16, y [k / 32, n, 32], k a multiple of 32; plain: y is [n, k]. \
-              A thread makes 8 of them, units: of each group of a unit, workgroups folded over grid x and y.",
+              A thread decodes 8, units: of each group of a unit, workgroups folded over grid x and y.",
         params: &["n", "k"],
         bindings: &[("w", Read), ("y", ReadWrite)],
         constants: &[("WG", 256)],
@@ -161,10 +161,10 @@ pub static CATALOGUE: &[Entry] = &[
     },
     Entry {
         name: "matmul_f16_coop",
-        doc: "y[i, r] = sum over c of w[r, c] * x[i, c] on cooperative matrices; w [n, k] f16 as dequantize_to_f16_* makes it, plain: \
-              with rows one after another, x [m, k] f16 as quantize_to_f16 makes it, y f32 with room for whole tiles. A workgroup \
-              of WI x WJ subgroups of SUB threads makes 16 WI TI x 16 WJ TJ of y: grid x = groups of w rows, y = groups of x rows, \
-              z = SPLITS, parts of the columns, each with a y of its own. k is a multiple of 32 SPLITS STEPS.",
+        doc: "y[i, r] = sum over c of w[r, c] * x[i, c] on cooperative matrices; w [n, k] f16 from dequantize_to_f16_*, \
+              plain: row by row, x [m, k] f16 from quantize_to_f16, y f32 with room for complete tiles. WI x WJ subgroups of \
+              SUB threads compute 16 WI TI x 16 WJ TJ of y: grid x = groups of w rows, y = groups of x rows, z = SPLITS, \
+              parts of the columns, each with its own y. k is a multiple of 32 SPLITS STEPS.",
         params: &["m", "n", "k", "y_stride"],
         bindings: &[("w", Read), ("x", Read), ("y", ReadWrite)],
         constants: F16_CONSTANTS,
@@ -172,8 +172,9 @@ pub static CATALOGUE: &[Entry] = &[
     },
     Entry {
         name: "split_k_reduce",
-        doc: "y[i, r] = factors[i] * sum over s of sums[s, i, r]; sums [SPLITS, m, n] with strides, factors [m], y [m, n]. A workgroup makes 2 WG \
-              columns of ROWS rows: grid x = groups of columns, y = ceil(m / ROWS); where it hands on, a row of K, folded (SUB: threads of every subgroup, or 0).",
+        doc: "y[i, r] = factors[i] * sum over s of sums[s, i, r]; sums [SPLITS, m, n] with strides, factors [m], y [m, n]. A \
+              workgroup computes 2 WG columns of ROWS rows: grid x = groups of columns, y = ceil(m / ROWS); with a quant \
+              epilogue a row of K, folded (SUB: subgroup size, or 0).",
         params: &["m", "n", "y_offset", "y_stride", "sums_stride", "part_stride"],
         bindings: &[("sums", Read), ("factors", Read), ("y", ReadWrite)],
         constants: &[("WG", 256), ("ROWS", 4), ("SPLITS", 1), ("K", 1024), ("SUB", 0)],
@@ -181,8 +182,8 @@ pub static CATALOGUE: &[Entry] = &[
     },
     Entry {
         name: "matmul_batched",
-        doc: "y[b, i, j] = sum over c of a[b, i, c] * b[b, c, j], all strides free, y [batch, m, n] \
-              contiguous. 16 x 16 of y for each workgroup: grid x = ceil(n / 16), y = ceil(m / 16), z = batches or fewer, over which a workgroup strides.",
+        doc: "y[b, i, j] = sum over c of a[b, i, c] * b[b, c, j], all strides free, y [batch, m, n] contiguous. 16 x 16 of y \
+              a workgroup: grid x = ceil(n / 16), y = ceil(m / 16), z = batches or fewer, over which a workgroup strides.",
         params: BATCHED_PARAMS,
         bindings: BATCHED_BINDINGS,
         constants: &[],
@@ -190,8 +191,8 @@ pub static CATALOGUE: &[Entry] = &[
     },
     Entry {
         name: "matmul_batched_tiled",
-        doc: "The same for many rows and columns: 64 QM x 64 QN of y for each workgroup, grid x = tiles along, y = tiles down. \
-              a_down, b_down: what is next to each other in a column of a, of b, is so in memory.",
+        doc: "The same for many rows and columns: 64 QM x 64 QN of y a workgroup, grid x = tiles along a row, y = down. \
+              a_down, b_down: a column of a, of b, is contiguous in memory.",
         params: BATCHED_PARAMS,
         bindings: BATCHED_BINDINGS,
         constants: &[("QM", 2), ("QN", 2)],
@@ -199,8 +200,8 @@ pub static CATALOGUE: &[Entry] = &[
     },
     Entry {
         name: "matmul_batched_coop",
-        doc: "The same of a and b in f16 on cooperative matrices, k a multiple of 32 and all else of 4, y f32, f16_y: f16, f16_accumulate besides: sums as well. A workgroup makes \
-              16 WI TI x 32 WJ TH of y, and STEPS times 32 of k in each turn.",
+        doc: "The same for f16 on cooperative matrices, k a multiple of 32, other sizes of 4, y f32; f16_y: f16; \
+              f16_accumulate also f16 sums. A workgroup computes 16 WI TI x 32 WJ TH of y, STEPS * 32 of k an iteration.",
         params: COOP_PARAMS,
         bindings: BATCHED_BINDINGS,
         constants: &[("TI", 4), ("TH", 2), ("WI", 2), ("WJ", 2), ("SUB", 32), ("STEPS", 1)],
@@ -238,8 +239,8 @@ pub static CATALOGUE: &[Entry] = &[
     },
     Entry {
         name: "norm_rms",
-        doc: "y[r, c] = x[r, c] / sqrt(mean over c of x^2 + eps) * weight[c]; y [rows, cols]. One \
-              workgroup for each row, folded over grid x and y.",
+        doc: "y[r, c] = x[r, c] / sqrt(mean over c of x^2 + eps) * weight[c]; y [rows, cols]. One workgroup a row, folded \
+              over grid x and y.",
         params: &["rows", "cols", "x_offset", "x_stride", "w_offset", "y_offset", "eps"],
         bindings: &[("x", Read), ("weight", Read), ("y", ReadWrite)],
         constants: &[("WG", 128)],
@@ -258,8 +259,8 @@ pub static CATALOGUE: &[Entry] = &[
     },
     Entry {
         name: "softmax",
-        doc: "y = exp(x - max) / sum over the last dimension; a row that is -inf throughout gives zeros. \
-              y [rows, cols]. One workgroup for each row, folded over grid x and y.",
+        doc: "y = exp(x - max) / sum over the last dimension; a row of -inf gives zeros. y [rows, cols]. One workgroup a \
+              row, folded over grid x and y.",
         params: ROWS_PARAMS,
         bindings: UNARY_BINDINGS,
         constants: &[("WG", 128)],
@@ -267,9 +268,8 @@ pub static CATALOGUE: &[Entry] = &[
     },
     Entry {
         name: "argmax",
-        doc: "y[r] = index of the largest x[r, c], the lowest one of equals, as u32; NaN is larger than any \
-              number; token: where the largest is not finite, the word of a sampling::NoToken. One workgroup for \
-              each row, folded over grid x and y.",
+        doc: "y[r] = index of the largest x[r, c], the lowest one of equals, as u32; NaN is larger than any number; token: \
+              if the largest is not finite, the word of a sampling::NoToken. One workgroup a row, folded over grid x and y.",
         params: ROWS_PARAMS,
         bindings: UNARY_BINDINGS,
         constants: &[("WG", 256)],
@@ -277,9 +277,9 @@ pub static CATALOGUE: &[Entry] = &[
     },
     Entry {
         name: "argmax_of",
-        doc: "y[r] = index of the largest x[r, c], the lowest one of equals, among c = s * len + candidates[r, s], as \
-              u32: what argmax found in slices of len columns, put together; token: as argmax. One workgroup for \
-              each row, folded over grid x and y.",
+        doc: "y[r] = index of the largest x[r, c], the lowest one of equals, among c = s * len + candidates[r, s], as u32: \
+              reduces what argmax found in slices of len columns; token: as argmax. One workgroup a row, folded over grid x \
+              and y.",
         params: &["rows", "slices", "len", "x_offset", "x_stride", "y_offset"],
         bindings: &[("x", Read), ("candidates", Read), ("y", ReadWrite)],
         constants: &[("WG", 64)],
@@ -287,9 +287,9 @@ pub static CATALOGUE: &[Entry] = &[
     },
     Entry {
         name: "sample",
-        doc: "y[r] = an index drawn from the logits x[r, ..] as row r of draws says (sampling::Draw), as u32; \
-              the word of a sampling::NoToken where none can be. x [rows, cols] with a row stride, draws [rows, 7], y [rows]. One \
-              workgroup of 256 for each row, folded over grid x and y.",
+        doc: "y[r] = an index sampled from the logits x[r, ..] by row r of draws (sampling::Draw), as u32, or the word of a \
+              sampling::NoToken. x [rows, cols] with a row stride, draws [rows, 7], y [rows]. One workgroup of 256 a row, \
+              folded over grid x and y.",
         params: &["rows", "cols", "x_offset", "x_stride", "draws_offset", "y_offset"],
         bindings: &[("x", Read), ("draws", Read), ("y", ReadWrite)],
         constants: &[],
@@ -355,12 +355,11 @@ pub static CATALOGUE: &[Entry] = &[
     },
     Entry {
         name: "attn_decode",
-        doc: "y[t, h] = softmax over s of (q[t, h] . k[s, h / g] * scale) times v[s, h / g], g = heads / \
-              kv_heads; a key s is seen where causal is 0 or s <= past + t, and window is 0 or s + window > \
-              past + t. A token that sees no key gives zeros. q [tokens, heads, head_dim], k and v [kv_len, \
-              kv_heads, head_dim], all strided, y [tokens, heads, head_dim] contiguous; with f16_kv k and v are f16, \
-              two in a word. For few tokens: one workgroup for each head (grid x) and token (grid y), threads over \
-              keys, online softmax.",
+        doc: "y[t, h] = softmax over s of (q[t, h] . k[s, h / g] * scale) times v[s, h / g], g = heads / kv_heads; a key s \
+              is visible if causal is 0 or s <= past + t, and window is 0 or s + window > past + t. A token without visible \
+              keys gives zeros. q [tokens, heads, head_dim], k and v [kv_len, kv_heads, head_dim], all strided, y [tokens, \
+              heads, head_dim] contiguous; f16_kv: k and v are f16, two in a word. For few tokens: one workgroup a head \
+              (grid x) and token (grid y), threads over keys, online softmax.",
         params: ATTN_PARAMS,
         bindings: ATTN_BINDINGS,
         constants: &[("WG", 64), ("HEAD_DIM", 64)],
@@ -368,8 +367,9 @@ pub static CATALOGUE: &[Entry] = &[
     },
     Entry {
         name: "attn_subgroup",
-        doc: "attn_decode by lanes that share a key, in subgroups of 32: q, k and v where 16 bytes begin, heads of 32, 64, \
-              128 or (k and v of f16) 256 elements. AT_ONCE keys are under way for each that a subgroup reads at once. The grid: attn_decode's.",
+        doc: "attn_decode with lanes that share a key, subgroups of 32: q, k and v at multiples of 16 bytes, heads of 32, \
+              64, 128 or (k and v of f16) 256 elements. AT_ONCE reads of keys are in flight in a subgroup. Grid: \
+              attn_decode's.",
         params: ATTN_PARAMS,
         bindings: ATTN_BINDINGS,
         constants: &[("WG", 128), ("HEAD_DIM", 64), ("AT_ONCE", 4)],
@@ -377,8 +377,8 @@ pub static CATALOGUE: &[Entry] = &[
     },
     Entry {
         name: "attn_prefill",
-        doc: "The same for many tokens: one workgroup for each head (grid x) and 64 tokens (grid y), keys \
-              and values through workgroup memory by tiles, online softmax.",
+        doc: "The same for many tokens: one workgroup a head (grid x) and 64 tokens (grid y), tiles of keys and values in \
+              workgroup memory, online softmax.",
         params: ATTN_PARAMS,
         bindings: ATTN_BINDINGS,
         constants: &[("HEAD_DIM", 64)],
@@ -386,9 +386,9 @@ pub static CATALOGUE: &[Entry] = &[
     },
     Entry {
         name: "attn_coop",
-        doc: "The same on cooperative matrices: k and v are f16, HEAD_DIM is a multiple of 16 up to 128, offsets and \
-              strides are multiples of 4. q is taken as f16, each row scaled by a power of two, and so are the weights \
-              exp(score - largest); what is added of them is so rounded. KEYS keys at a time, SUB threads in a subgroup.",
+        doc: "The same on cooperative matrices: k and v are f16, HEAD_DIM is a multiple of 16 up to 128, offsets and strides \
+              are multiples of 4. q is rounded to f16, each row scaled by a power of two, as are the weights exp(score - \
+              largest), also in their sum. KEYS keys at a time, SUB threads in a subgroup.",
         params: ATTN_PARAMS,
         bindings: ATTN_BINDINGS,
         constants: &[("HEAD_DIM", 64), ("KEYS", 32), ("SUB", 32)],
@@ -396,10 +396,10 @@ pub static CATALOGUE: &[Entry] = &[
     },
     Entry {
         name: "attn_split_kv_fused",
-        doc: "attn_subgroup with the keys of a token cut as attn_split_kv cuts them, in one launch: what is made of a slice goes \
-              to part, which no other kernel reads, and who takes the last ticket puts all slices together. Tickets are zero \
-              before and after, one for each token and workgroup of grid x: up to HEADS query heads of a kv head; grid y \
-              tokens, grid z slices, at most 16. Memory of the device must be ordered by storageBarrier.",
+        doc: "attn_subgroup with the keys of a token split as by attn_split_kv, in one launch: partial results go to part, \
+              which no other kernel reads, and the workgroup with the last ticket reduces them. Tickets are zero before and \
+              after, one a token and workgroup of grid x: up to HEADS query heads of a kv head; grid y tokens, grid z \
+              slices, at most 16. storageBarrier must order device memory.",
         params: ATTN_SPLIT_KV_FUSED_PARAMS,
         bindings: ATTN_SPLIT_KV_FUSED_BINDINGS,
         constants: &[("WG", 128), ("HEAD_DIM", 64), ("HEADS", 2), ("AT_ONCE", 4)],
@@ -407,11 +407,11 @@ pub static CATALOGUE: &[Entry] = &[
     },
     Entry {
         name: "attn_split_kv",
-        doc: "The first half of the same for few tokens and many keys. What a token sees is cut into at most \
-              `splits` slices of a multiple of `granule` keys; for each slice s that has keys part[t, h, s] = \
-              sum of w times v, w = exp(score - m), m the largest score of the slice. part [tokens, heads, \
-              splits, head_dim], then pairs (m, sum of w) [tokens, heads, splits, 2]. One workgroup for up to \
-              HEADS query heads of a kv head (grid x), a token (grid y) and a slice (grid z).",
+        doc: "The first pass of the same for few tokens and many keys. The visible keys are split into at most `splits` \
+              slices of a multiple of `granule` keys; for each slice s with keys part[t, h, s] = sum of w times v, w = \
+              exp(score - m), m the largest score of the slice. part [tokens, heads, splits, head_dim], then pairs (m, sum \
+              of w) [tokens, heads, splits, 2]. One workgroup for up to HEADS query heads of a kv head (grid x), a token \
+              (grid y) and a slice (grid z).",
         params: ATTN_SPLIT_KV_PARAMS,
         bindings: &[("q", Read), ("k", Read), ("v", Read), ("part", ReadWrite)],
         constants: &[("WG", 64), ("HEAD_DIM", 64), ("HEADS", 4)],
@@ -419,9 +419,9 @@ pub static CATALOGUE: &[Entry] = &[
     },
     Entry {
         name: "attn_split_kv_reduce",
-        doc: "The second half: y[t, h] from what attn_split_kv wrote, each slice weighted by exp(m - largest m) \
-              over the sum of weights; splits is at most 64. y [tokens, heads, head_dim] contiguous. One \
-              workgroup for each head (grid x) and token (grid y).",
+        doc: "The second pass: y[t, h] from the partial results of attn_split_kv, each slice weighted by exp(m - largest m) \
+              over the sum of weights; splits is at most 64. y [tokens, heads, head_dim] contiguous. One workgroup a head \
+              (grid x) and token (grid y).",
         params: ATTN_SPLIT_KV_REDUCE_PARAMS,
         bindings: &[("part", Read), ("y", ReadWrite)],
         constants: &[("WG", 64), ("HEAD_DIM", 64)],
@@ -429,8 +429,8 @@ pub static CATALOGUE: &[Entry] = &[
     },
     Entry {
         name: "attn_decode_spans",
-        doc: "attn_decode over a table of keys that several sequences share: a key s is seen where first <= s < \
-              end and (window is 0 or s + window >= end), (first, end) = spans[t]; spans [tokens, 2] i32. causal says nothing.",
+        doc: "attn_decode over a table of keys that several sequences share: a key s is visible if first <= s < end and \
+              (window is 0 or s + window >= end), (first, end) = spans[t]; spans [tokens, 2] i32. causal is ignored.",
         params: ATTN_SPANS_PARAMS,
         bindings: ATTN_SPANS_BINDINGS,
         constants: &[("WG", 64), ("HEAD_DIM", 64)],
@@ -438,7 +438,7 @@ pub static CATALOGUE: &[Entry] = &[
     },
     Entry {
         name: "attn_subgroup_spans",
-        doc: "attn_subgroup of keys that are seen as in attn_decode_spans.",
+        doc: "attn_subgroup with the visible keys of attn_decode_spans.",
         params: ATTN_SPANS_PARAMS,
         bindings: ATTN_SPANS_BINDINGS,
         constants: &[("WG", 128), ("HEAD_DIM", 64), ("AT_ONCE", 4)],
@@ -446,7 +446,7 @@ pub static CATALOGUE: &[Entry] = &[
     },
     Entry {
         name: "attn_split_kv_fused_spans",
-        doc: "attn_split_kv_fused of keys that are seen as in attn_decode_spans.",
+        doc: "attn_split_kv_fused with the visible keys of attn_decode_spans.",
         params: ATTN_SPLIT_KV_FUSED_SPANS_PARAMS,
         bindings: ATTN_SPLIT_KV_FUSED_SPANS_BINDINGS,
         constants: &[("WG", 128), ("HEAD_DIM", 64), ("HEADS", 2), ("AT_ONCE", 4)],
@@ -454,7 +454,7 @@ pub static CATALOGUE: &[Entry] = &[
     },
     Entry {
         name: "attn_split_kv_spans",
-        doc: "attn_split_kv of keys that are seen as in attn_decode_spans.",
+        doc: "attn_split_kv with the visible keys of attn_decode_spans.",
         params: ATTN_SPLIT_KV_SPANS_PARAMS,
         bindings: &[("q", Read), ("k", Read), ("v", Read), ("spans", Read), ("part", ReadWrite)],
         constants: &[("WG", 64), ("HEAD_DIM", 64), ("HEADS", 4)],
@@ -462,7 +462,7 @@ pub static CATALOGUE: &[Entry] = &[
     },
     Entry {
         name: "attn_split_kv_reduce_spans",
-        doc: "attn_split_kv_reduce of what attn_split_kv_spans wrote.",
+        doc: "attn_split_kv_reduce for attn_split_kv_spans.",
         params: ATTN_SPLIT_KV_REDUCE_SPANS_PARAMS,
         bindings: &[("part", Read), ("spans", Read), ("y", ReadWrite)],
         constants: &[("WG", 64), ("HEAD_DIM", 64)],
@@ -481,8 +481,8 @@ pub static CATALOGUE: &[Entry] = &[
     },
     Entry {
         name: "pool2d_max",
-        doc: "Largest x under the window; a window wholly outside gives -inf (the lowest f32). One thread \
-              an output, groups of 64 folded over grid x and y.",
+        doc: "Largest x under the window; a window entirely outside gives -inf (the lowest f32). One thread an output, \
+              groups of 64 folded over grid x and y.",
         params: POOL_PARAMS,
         bindings: UNARY_BINDINGS,
         constants: &[],
@@ -490,8 +490,8 @@ pub static CATALOGUE: &[Entry] = &[
     },
     Entry {
         name: "pool2d_avg",
-        doc: "Mean of x under the window, over all positions of the kernel where count_pad is 1, over those \
-              inside x where it is 0. One thread an output, groups of 64 folded over grid x and y.",
+        doc: "Mean of x under the window, over all positions of the kernel if count_pad is 1, over those inside x if it is \
+              0. One thread an output, groups of 64 folded over grid x and y.",
         params: POOL_PARAMS,
         bindings: UNARY_BINDINGS,
         constants: &[],

@@ -60,8 +60,8 @@ const SEVERAL_THREADS: u32 = 256;
 const LONG_ROW: u32 = 4096;
 
 /// Workgroups that should fit on a multiprocessor at once (occupancy), which limits registers per
-/// thread; 0 leaves it to the compiler. Without a bound, compilers save registers and sink
-/// prefetches to the turn that uses them, which loses the prefetch.
+/// thread; 0 leaves it to the compiler. Without a bound, compilers save registers and move
+/// prefetches into the iteration that uses the data, which defeats them.
 pub fn resident(asset: &AssetSpec) -> u32 {
     let has = |define: &str| asset.defines.iter().any(|d| d == define);
     let is = |name: &str| asset.name.starts_with(name);
@@ -93,8 +93,8 @@ pub fn resident(asset: &AssetSpec) -> u32 {
     }
 }
 
-/// Whether units of a format (`dequant_*`) are 32 weights, so that `dequantize_to_f16_*` can decode by
-/// units.
+/// Whether units of a format (`dequant_*`) are 32 weights, so that `dequantize_to_f16_*` can decode
+/// by units.
 pub fn has_units_of_32(format: Format) -> bool {
     use Format as F;
     matches!(

@@ -49,7 +49,7 @@ pub struct FusedExpr {
 /// The work split of a generated kernel on GPUs; the CPU uses its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Schedule {
-    /// Each thread makes `width` (1 or 4) neighbours of the last dimension. Without reductions.
+    /// Each thread computes `width` (1 or 4) neighbours of the last dimension. Without reductions.
     /// Width 4 promises that every `Flat` operand starts at a multiple of 4 elements, that `n` is
     /// one, and that there are no `Strided` ones, unless their last stride is 0 and the last size a
     /// multiple of 4.
@@ -122,8 +122,8 @@ pub enum Value {
     Binary(BinaryOp, u32, u32),
     /// `if condition { a } else { b }`.
     Select(u32, u32, u32),
-    /// Conversion; floats to integers truncate and saturate. `F16` and `BF16` from and to `F32`
-    /// alone.
+    /// Conversion; floats to integers truncate and saturate. `F16` and `BF16` convert only from and
+    /// to `F32`.
     Cast(DType, u32),
     /// Reduction over the last dimension of the index space, of `f32`.
     Reduce(ReduceOp, u32),
@@ -150,7 +150,7 @@ impl FusedExpr {
         1 + self.rank + self.operand_words()
     }
 
-    /// Words for the operands alone.
+    /// Words for the operands only.
     pub fn operand_words(&self) -> u32 {
         let one = |operand: &Operand| match operand.addressing {
             Addressing::Flat | Addressing::Single => 1,
@@ -239,7 +239,7 @@ impl FusedExpr {
     }
 }
 
-/// The stage in which a value of a body is available.
+/// The stage at which a value of a body is available.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stage {
     /// Reductions in sequence before it.

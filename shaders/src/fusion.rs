@@ -36,10 +36,10 @@
 //! **Bindings**: the kernel's own before its output (inputs and scratch); those that the fusion
 //! reads, with one numbering for prologue, segments and the norm's weight; those that segments
 //! write, in one numbering, replacing the kernel's output if there are segments; then the quantised
-//! rows. For codes, each row is as `quantize_activations` writes it, with its codes once per order, followed
-//! with a norm by the sums of squares of each 32 columns, padded to a multiple of four words. For
-//! f16, all rows and then their factors, as `quantize_to_f16` writes both. Segments may write 16-bit
-//! elements, each atomically in its half of a word, but read none.
+//! rows. For codes, each row is as `quantize_activations` writes it, with its codes once per order,
+//! followed with a norm by the sums of squares of each 32 columns, padded to a multiple of four
+//! words. For f16, all rows and then their factors, as `quantize_to_f16` writes both. Segments may
+//! write 16-bit elements, each atomically in its half of a word, but read none.
 
 use serde::{Deserialize, Serialize};
 
@@ -208,7 +208,7 @@ impl KernelFusion {
 impl QuantEpilogue {
     fn fault(&self, segments: &[Segment]) -> Option<String> {
         let [segment] = segments else {
-            return Some(format!("{} segments hand on, not 1", segments.len()));
+            return Some(format!("{} segments have a quant epilogue, not 1", segments.len()));
         };
         let Some(output) = segment.body.outputs.get(self.output as usize) else {
             return Some(format!("output {} of {}", self.output, segment.body.outputs.len()));
@@ -231,7 +231,7 @@ impl QuantEpilogue {
 
 /// Workgroups for the segments of a product with a weight matrix: grid x times y of a `matvec_*`, x
 /// of a `matmul_*`. `rows`: rows of `w` per workgroup (`ROWS`, `BN`); `segments`: evaluations and
-/// anchors of each. A workgroup makes evaluations of one segment.
+/// anchors of each. A workgroup computes evaluations of one segment.
 pub fn attach_groups(rows: u32, segments: impl IntoIterator<Item = (Dim, u32)>) -> Dim {
     let groups = segments.into_iter().map(|(evaluations, anchors)| {
         (evaluations * Dim::from(anchors)).ceil_div(&Dim::from(rows))
@@ -253,13 +253,13 @@ pub fn supports(name: &str, fusion: &KernelFusion) -> Result<(), String> {
         return Err("it does not normalise the rows of x".into());
     }
     if fusion.prologue.is_some() && !prologue {
-        return Err("nothing can be done with its operand as it is read".into());
+        return Err("it has no prologue".into());
     }
     if !fusion.segments.is_empty() && !segment {
-        return Err("nothing can be done with its result as it is written".into());
+        return Err("it has no epilogue".into());
     }
     if fusion.quant_epilogue.as_ref().is_some_and(|hand| !entry.hands_on(&hand.form)) {
-        return Err("it rounds nothing of what it stores".into());
+        return Err("it has no quant epilogue".into());
     }
     let plain = |s: &Segment| s.anchors == 1;
     if !entry.is_linear() && (fusion.segments.len() > 1 || !fusion.segments.iter().all(plain)) {

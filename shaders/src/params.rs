@@ -15,8 +15,8 @@ pub const TILE_SUM: u32 = 204;
 pub const MAX_HEAD_DIM: u32 = 256;
 /// Maximum key slices of `attn_split_kv_fused`: the merging workgroup reads all of them at once.
 pub const SPREAD_SPLITS: u32 = 16;
-/// Define of `attn_split_kv_fused`: rows of keys and values before `past` are from earlier runs, so they
-/// may be read before earlier launches complete.
+/// Define of `attn_split_kv_fused`: rows of keys and values before `past` are from earlier runs, so
+/// they may be read before earlier launches complete.
 pub const SETTLED: &str = "settled";
 /// Maximum key slices that `attn_split_kv_reduce` merges.
 pub const MAX_SPLITS: u32 = 64;
@@ -28,7 +28,7 @@ pub const GATHER_COLUMNS: u32 = 256;
 pub const GATHER_GROUP: u32 = 256;
 /// Outputs (pairs, for `rope_*`) of one workgroup of `rope_*`, `conv2d` and `pool2d_*`.
 pub const POINT_GROUP: u32 = 64;
-/// Threads of a workgroup of `sample`, which makes one row.
+/// Threads of a workgroup of `sample`, which computes one row.
 pub const SAMPLE_THREADS: u32 = 256;
 /// Rows and columns of y of one workgroup of `matmul_batched`.
 pub const BATCHED_TILE: u32 = 16;
@@ -97,8 +97,8 @@ pub(super) const ROPE_PARAMS: &[&str] = &[
 pub(super) const ROPE_BINDINGS: &[(&str, Access)] =
     &[("x", Read), ("positions", Read), ("freqs", Read), ("y", ReadWrite)];
 
-/// Parameters of attention: sizes, token positions, extra words of `attn_split_kv`, strides of heads,
-/// and the rest.
+/// Parameters of attention: sizes, token positions, extra words of `attn_split_kv`, strides of
+/// heads, and the rest.
 macro_rules! attention_params {
     ($place:literal, [$($cut:literal),*], [$($rest:literal),*]) => {
         &[

@@ -49,7 +49,7 @@ pub struct Gemm {
 /// Precision of a [`Gemm`]'s products.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum GemmCompute {
-    /// Operands as they are.
+    /// Operands are used unchanged.
     F32,
     /// `f32` operands rounded to 11 significant bits (TF32). No engine uses it.
     Tf32,

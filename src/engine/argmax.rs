@@ -11,7 +11,7 @@ use crate::ir::Op;
 use crate::kernel::AssetSpec;
 use crate::kernel::catalogue::TOKEN;
 
-/// Most slices of a row; a power of two.
+/// Maximum slices of a row; a power of two.
 const MOST_SLICES: u64 = 64;
 /// Least columns of a slice.
 const LEAST_COLUMNS: u64 = 256;
@@ -50,7 +50,7 @@ impl Engine for SplitArgMax {
             return Err(OTHER_OPERATION.into());
         }
         if !query.is_wgsl() {
-            return Err("the device reads a row its own way".into());
+            return Err("the device reads rows in its own way".into());
         }
         let [x] = query.operands else { return Err("argmax needs one operand".into()) };
         if x.dtype != DType::F32 || !x.is_contiguous() {
@@ -58,7 +58,9 @@ impl Engine for SplitArgMax {
         }
         match cut(query) {
             Some(_) => Ok(()),
-            None => Err(format!("its rows are no slices of {LEAST_COLUMNS} columns and more")),
+            None => Err(format!(
+                "its rows do not divide into slices of {LEAST_COLUMNS} or more columns"
+            )),
         }
     }
 
@@ -76,7 +78,7 @@ impl Engine for SplitArgMax {
 
     fn lower(&self, query: &Query, out: &mut Lowering) -> Result<()> {
         let (slices, columns) = cut(query)
-            .ok_or_else(|| Error::invalid(format!("{}: its rows cannot be cut", query.label)))?;
+            .ok_or_else(|| Error::invalid(format!("{}: its rows cannot be split", query.label)))?;
         let (x, rows, _, stride) = out.rows(&query.operands[0])?;
         let parts = rows.clone() * Dim::from(slices);
         let shape = Shape::new([parts.clone()]);

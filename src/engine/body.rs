@@ -103,7 +103,7 @@ impl Body {
     }
 
     /// Drops dimensions of size 1 and merges neighbours that every operand and every layout of
-    /// `extra` traverses with one stride. A row stays a dimension of its own.
+    /// `extra` traverses with one stride. A row stays a separate dimension.
     pub fn merged(&self, extra: &[Layout]) -> Merged {
         let layouts: Vec<&Layout> = self.views().map(|v| &v.layout).chain(extra).collect();
         merge_dims(&self.space, &layouts, self.has_reductions())

@@ -38,7 +38,7 @@ pub struct Choice {
     pub why: String,
     /// The measured choice, if it was used.
     pub tuned: Option<Tuned>,
-    /// Every engine meant for the operation, in registry order.
+    /// Every engine for the operation, in registry order.
     pub candidates: Vec<Candidate>,
 }
 

@@ -55,8 +55,8 @@ impl Engine for Custom {
                 continue;
             }
             return Err(format!(
-                "kernel {:?} asks for the length of {}, which changes from run to run here \
-                 ({shape}); give it the size in its parameters",
+                "kernel {:?} reads the length of {}, which varies between runs here ({shape}); \
+                 pass the size as a parameter",
                 custom.name, binding.name
             ));
         }
@@ -67,8 +67,8 @@ impl Engine for Custom {
         match query.op {
             Op::Custom(custom) if custom.deterministic => Ok(ReductionOrder::new(0, "its maker's")),
             Op::Custom(custom) => Err(format!(
-                "the manifest of kernel {:?} has no `deterministic = true`, which says that the bits of \
-                 an element depend on nothing but what it is made of",
+                "the manifest of kernel {:?} has no `deterministic = true`, which promises that \
+                 the bits of an element depend only on its inputs",
                 custom.name
             )),
             _ => Err(OTHER_OPERATION.into()),
@@ -81,7 +81,7 @@ impl Engine for Custom {
 
     fn lower(&self, query: &Query, out: &mut Lowering) -> Result<()> {
         let Op::Custom(custom) = query.op else {
-            return Err(Error::invalid(format!("{} is no kernel of a user", query.op.name())));
+            return Err(Error::invalid(format!("{} is not a user's kernel", query.op.name())));
         };
         for (axis, groups) in ["x", "y", "z"].iter().zip(&custom.grid) {
             let (most, have) = (out.class.upper(groups)?, out.profile.max_workgroups_per_dim);

@@ -76,7 +76,7 @@ impl Engine for Elementwise {
 
     fn lower(&self, query: &Query, out: &mut Lowering) -> Result<()> {
         let Some(body) = query.body else {
-            return Err(Error::invalid(format!("{} is no loop", query.op.name())));
+            return Err(Error::invalid(format!("{} is not a loop", query.op.name())));
         };
         let width = match query.is_wgsl() {
             true => width(query.class, body).value(query.knobs),
@@ -89,7 +89,7 @@ impl Engine for Elementwise {
 /// Neighbouring elements per thread: four if every operand allows it and there is enough work for a
 /// workgroup of such threads.
 fn width(class: &ShapeClass, body: &Body) -> Knob {
-    const DOC: &str = "neighbouring elements that a thread makes";
+    const DOC: &str = "neighbouring elements that a thread computes";
     match wide(body, &body.merged(&[])) {
         false => Knob::new("width", DOC, [1], 1),
         true => {
@@ -169,7 +169,7 @@ impl Rows {
 
 /// Elements of a row that is short enough to stay in cache.
 const SHORT: f64 = 64.0;
-/// Most elements of a row that a thread keeps in registers, unless set otherwise.
+/// Maximum elements of a row that a thread keeps in registers, unless set otherwise.
 const MOST_HELD: u32 = 32;
 
 impl Engine for Rows {
@@ -185,7 +185,9 @@ impl Engine for Rows {
             Share::Subgroup if !(query.is_wgsl() && query.profile.has_subgroups) => {
                 Err("the device has no subgroups".into())
             }
-            Share::Thread if !query.is_wgsl() => Err("the device cuts rows its own way".into()),
+            Share::Thread if !query.is_wgsl() => {
+                Err("the device splits rows in its own way".into())
+            }
             _ => Ok(()),
         }
     }
@@ -195,7 +197,7 @@ impl Engine for Rows {
     }
 
     fn order(&self, _query: &Query) -> Result<ReductionOrder, String> {
-        Err("how rows are shared depends on where they lie and how many there are".into())
+        Err("the split of rows depends on their position and number".into())
     }
 
     fn knobs(&self, query: &Query) -> Vec<Knob> {
@@ -246,7 +248,7 @@ impl Engine for Rows {
 
     fn lower(&self, query: &Query, out: &mut Lowering) -> Result<()> {
         let Some(body) = query.body else {
-            return Err(Error::invalid(format!("{} is no loop", query.op.name())));
+            return Err(Error::invalid(format!("{} is not a loop", query.op.name())));
         };
         let [threads, width, held] = self.cut(query, body).map(|knob| knob.value(query.knobs));
         let subgroup = self.share == Share::Subgroup;
@@ -275,14 +277,14 @@ impl Rows {
                 Knob::new("threads", threads, powers(4, most), usual)
             }
         };
-        let neighbours = "neighbours that a thread reads at once";
+        let neighbours = "neighbouring elements that a thread reads at once";
         let each = len.div_ceil(u64::from(threads.value(query.knobs)));
         let width = match query.is_wgsl() && self.share != Share::Thread && quads(body) {
             true => Knob::new("width", neighbours, [1, 4], 4),
             false => Knob::new("width", neighbours, [1], 1),
         };
         let each = each.next_multiple_of(u64::from(width.value(query.knobs)));
-        let held = "elements of a row that a thread keeps; 0: none, they are read again";
+        let held = "elements of a row kept in registers of a thread; 0: none, they are read again";
         let held = match u32::try_from(each) {
             Ok(each) if self.share != Share::Thread && each <= MAX_HELD => {
                 Knob::new("held", held, [0, each], if each <= MOST_HELD { each } else { 0 })

@@ -47,7 +47,7 @@ pub struct Block {
     pub device: DriverKey,
     /// The engine.
     pub engine: EngineId,
-    /// Who found it and what is wrong, as `explain` shows it.
+    /// The reporter and the fault, as `explain` shows it.
     pub reason: String,
 }
 
@@ -67,7 +67,7 @@ pub struct Erratum {
     pub versions: [&'static str; 2],
     /// The engine; a trailing `*` matches every id with that prefix.
     pub engine: &'static str,
-    /// What is wrong.
+    /// The fault.
     pub reason: &'static str,
     /// The report: an issue of the driver or of this crate.
     pub link: &'static str,

@@ -66,7 +66,7 @@ pub struct PreparedCodes {
     pub codes: TensorId,
     /// Words of a row before the codes in the product's order.
     pub at: u64,
-    /// Words of all codes of a row, in every order.
+    /// Words of the codes of a row, summed over all orders.
     pub words: u64,
 }
 

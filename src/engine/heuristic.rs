@@ -3,7 +3,7 @@
 use super::Cost;
 use crate::provider::{DeviceKind, DeviceProfile};
 
-/// Peak speeds behind estimates: the profile's if it reports them, else round figures of its kind.
+/// Peak speeds for estimates: those of the profile, else round figures for its kind.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Peaks {
     /// Memory bandwidth in bytes per second, reads and writes together.

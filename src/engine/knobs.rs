@@ -13,7 +13,7 @@ use crate::error::{Error, Result};
 pub struct Knob {
     /// Its name, the same for every query.
     pub name: &'static str,
-    /// What it counts, for people.
+    /// What it counts, for display.
     pub doc: &'static str,
     /// Allowed values for this query, ascending, given the values of the other knobs.
     pub values: Vec<u32>,
@@ -84,7 +84,7 @@ impl KnobValues {
             if !knob.values.contains(value) {
                 let values = listed(&knob.values);
                 return Err(Error::invalid(format!(
-                    "engine {engine}: knob {name} = {value} is none of {values} ({})",
+                    "engine {engine}: knob {name} = {value} is not one of {values} ({})",
                     knob.doc
                 )));
             }
@@ -141,7 +141,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn values_outside_are_told_with_what_fits() {
+    fn values_out_of_range_are_errors_that_list_the_valid_ones() {
         let id = EngineId::new("a.b");
         let knobs = [Knob::new("threads", "threads of a workgroup", powers(32, 256), 128)];
         let check = |name: &str, value| {

@@ -45,7 +45,7 @@ pub enum TensorRole {
 /// One memory allocation of a plan.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Tensor {
-    /// Name for people.
+    /// Name for display.
     pub name: String,
     /// Its purpose.
     pub role: TensorRole,
@@ -126,7 +126,7 @@ pub struct StepBinding {
 pub struct Step {
     /// The engine that emitted it.
     pub engine: EngineId,
-    /// Label for people.
+    /// Label for display.
     pub label: String,
     /// What to launch.
     pub kernel: KernelSpec,
@@ -159,7 +159,7 @@ pub struct Lowering<'a> {
     pub class: &'a ShapeClass,
     /// The engine being lowered.
     pub engine: EngineId,
-    /// Label of the query, for people.
+    /// Label of the query, for display.
     pub label: String,
     /// The plan's memory.
     pub tensors: &'a mut Vec<Tensor>,
@@ -183,7 +183,7 @@ impl Lowering<'_> {
         known.extend(query.fusion.iter().flat_map(|a| a.reads().into_iter().chain(a.writes())));
         known.extend(query.given.map(|given| given.tensor()));
         let count = known.iter().map(|id| id.index() + 1).max().unwrap_or(0);
-        // Existing tensors stand in with any size.
+        // Placeholders: existing tensors of any size.
         let known = Tensor { name: String::new(), role: TensorRole::Intermediate, bytes: 0 };
         let (mut tensors, mut steps) = (vec![known; count], Vec::new());
         lower(&mut Lowering {
@@ -461,7 +461,7 @@ impl Call {
         self
     }
 
-    /// Fuses the query's fusion, if it has one.
+    /// Attaches the fusion of the query, if it has one.
     ///
     /// # Errors
     /// As [`super::Fusion::attach`].

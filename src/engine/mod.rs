@@ -141,7 +141,7 @@ pub struct Cost {
 pub struct Query<'a> {
     /// The operation.
     pub op: &'a Op,
-    /// Label for people.
+    /// Label for display.
     pub label: &'a str,
     /// Its operands. Those of a product may be two-byte types if a fused conversion to `f32` was
     /// elided.
@@ -151,7 +151,7 @@ pub struct Query<'a> {
     /// The operation with everything fused into it as pointwise and row work, if it is of that
     /// kind.
     pub body: Option<&'a Body>,
-    /// Operations that the body stands for.
+    /// Operations that the body replaces.
     pub fused: usize,
     /// Prologue and epilogue fused around an anchor.
     pub fusion: Option<&'a Fusion>,
@@ -227,22 +227,22 @@ impl Query<'_> {
     }
 }
 
-/// The reason of an engine that is meant for other operations; reports leave it out.
-pub const OTHER_OPERATION: &str = "meant for other operations";
+/// The reason of an engine for other operations; reports omit it.
+pub const OTHER_OPERATION: &str = "executes other operations";
 
 /// One implementation of a group of nodes.
 pub trait Engine: Send + Sync {
     /// Its name.
     fn id(&self) -> &EngineId;
 
-    /// Raised when the same query launches something else: measurements of an older version are
-    /// then invalid. Measurements of another version of this crate always are, so engines of the
-    /// crate are raised between releases only. A wrapper has the version of the engine it wraps.
+    /// Incremented when the engine launches different work for the same query, which invalidates
+    /// older measurements. Measurements of another crate version are always invalid, so built-in
+    /// engines increment it only between releases. A wrapper returns the version of its engine.
     fn version(&self) -> u32 {
         1
     }
 
-    /// Properties to know before choosing it for this query.
+    /// Properties that a choice for this query depends on.
     fn notes(&self, query: &Query) -> Notes {
         Notes {
             deterministic: true,
@@ -258,17 +258,17 @@ pub trait Engine: Send + Sync {
     /// # Errors
     /// The reason, if the order depends on the amount of work or is unknown.
     fn order(&self, _query: &Query) -> Result<ReductionOrder, String> {
-        Err("the order of its sums is not known".into())
+        Err("its summation order is unknown".into())
     }
 
-    /// Its knobs for this query, in the order in which each is bounded by those before it. Values
-    /// that are set arrive in [`Query::knobs`], checked against these.
+    /// Its knobs for this query; earlier knobs may bound later ones. Values set by the caller are
+    /// checked against these and arrive in [`Query::knobs`].
     fn knobs(&self, _query: &Query) -> Vec<Knob> {
         Vec::new()
     }
 
-    /// Bytes of temporaries it needs for this query at the upper ends of the class; they are part
-    /// of the plan's. Defaults to what [`Engine::lower`] requests.
+    /// Bytes of temporaries for this query at the upper ends of the shape class, included in the
+    /// plan's workspace. Defaults to what [`Engine::lower`] requests.
     ///
     /// # Errors
     /// As [`Engine::lower`].
@@ -298,7 +298,7 @@ pub trait Engine: Send + Sync {
     /// # Errors
     /// The reason, if it does not.
     fn supports_quant_epilogue(&self, _query: &Query) -> Result<(), String> {
-        Err("hands nothing on".into())
+        Err("has no quant epilogue".into())
     }
 
     /// As [`Engine::supports_quant_epilogue`], with f16 output.
@@ -306,7 +306,7 @@ pub trait Engine: Send + Sync {
     /// # Errors
     /// The reason, if it has no f16 output epilogue.
     fn f16_quant_epilogue(&self, _query: &Query) -> Result<(), String> {
-        Err("hands no halves on".into())
+        Err("has no f16 output epilogue".into())
     }
 
     /// The pre-quantised layout this engine accepts for its first operand, or `None` to take it

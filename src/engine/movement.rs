@@ -157,7 +157,9 @@ impl Engine for Scatter {
         };
         // f16 rows are copied as words.
         match state.dtype.is_half() && !row_of(state).is_multiple_of(2) {
-            true => Err(format!("rows of {} elements of 2 bytes are no words", row_of(state))),
+            true => {
+                Err(format!("rows of {} elements of 2 bytes are not whole words", row_of(state)))
+            }
             false => Ok(()),
         }
     }

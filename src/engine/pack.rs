@@ -28,8 +28,8 @@ impl PackEngine {
     pub fn new(pack: Pack) -> Result<Arc<PackEngine>> {
         if pack.operation().is_none() {
             return Err(Error::invalid(format!(
-                "pack {}: its manifest has no `implements`, so it is an operation of its own and \
-                 no engine",
+                "pack {}: its manifest has no `implements`, so it is its own operation, not an \
+                 engine",
                 pack.name()
             )));
         }
@@ -44,7 +44,7 @@ impl PackEngine {
         &self.pack
     }
 
-    /// The kernel for a query and its cost, or the reason why there is none.
+    /// The kernel for a query and its cost, or the reason if there is none.
     fn call(&self, query: &Query) -> Result<(ir::Custom, PackCost), String> {
         if self.pack.operation() != Some(query.op.name()) {
             return Err(OTHER_OPERATION.into());

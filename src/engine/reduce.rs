@@ -117,7 +117,7 @@ impl Engine for Reduce {
 
 fn threads(query: &Query) -> Knob {
     let most = query.profile.max_threads_per_workgroup.min(256);
-    Knob::new("threads", "threads of a workgroup, which makes one result", powers(32, most), 128)
+    Knob::new("threads", "threads of a workgroup, which computes one result", powers(32, most), 128)
 }
 
 /// The view with the reduced axes adjacent (moved last unless they already are), and their range.

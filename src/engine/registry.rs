@@ -80,7 +80,7 @@ impl Registry {
     /// Invalid, if its id is taken.
     pub fn add(&mut self, engine: Arc<dyn Engine>) -> Result<()> {
         if self.get(engine.id()).is_some() {
-            return Err(Error::invalid(format!("engine {} is there already", engine.id())));
+            return Err(Error::invalid(format!("engine {} is already registered", engine.id())));
         }
         self.engines.push(engine);
         Ok(())
@@ -103,7 +103,7 @@ impl Registry {
         let ids = || self.engines.iter().map(|engine| engine.id().as_str());
         let most = ids().map(alike).max().unwrap_or(0);
         let mut text = format!("no engine {id:?} is registered");
-        // A shorter common prefix says nothing.
+        // A shorter common prefix is no evidence.
         if most >= 3 {
             let mut nearest: Vec<&str> = ids().filter(|other| alike(other) == most).collect();
             let more = if nearest.len() > MOST_NEAREST { " ..." } else { "" };
@@ -137,12 +137,12 @@ mod tests {
 
     #[test]
     fn an_unknown_id_is_answered_with_the_nearest() {
-        let told = |id| Registry::builtin().unknown(&EngineId::new(id)).to_string();
-        let attention = told("catalogue.attention");
+        let message = |id| Registry::builtin().unknown(&EngineId::new(id)).to_string();
+        let attention = message("catalogue.attention");
         assert!(attention.contains("there is catalogue.attn_"), "{attention}");
-        let many = told("wgsl.matvec");
+        let many = message("wgsl.matvec");
         assert!(many.contains("wgsl.matvec.") && many.ends_with(" ..."), "{many}");
-        let none = told("magic");
+        let none = message("magic");
         assert!(none.starts_with("no engine \"magic\" is registered; ids begin with "), "{none}");
         assert!(none.contains("catalogue, "), "{none}");
     }

@@ -139,6 +139,6 @@ fn threads(query: &Query) -> Knob {
     // deterministic mode the upper end of a class may not matter.
     let exact = matches!(query.op, Op::ArgMax | Op::Greedy);
     let usual = if columns >= 1024.0 || query.deterministic || exact { 256 } else { 128 };
-    let doc = "threads of a workgroup, which makes one row";
+    let doc = "threads of a workgroup, which computes one row";
     Knob::new("threads", doc, powers(32, most), usual.min(most))
 }

@@ -49,7 +49,7 @@ impl Tuned {
     pub fn why(&self) -> String {
         let (own, other) = (self.seconds * 1e6, self.against_seconds * 1e6);
         match self.engine == self.against && self.knobs == *KnobValues::NONE {
-            true => format!("tuned: {own:.1} us, nothing is faster"),
+            true => format!("tuned: {own:.1} us, no engine is faster"),
             false => format!("tuned: {own:.1} us against {other:.1} us of {}", self.against),
         }
     }

@@ -21,8 +21,8 @@ const NARROW: usize = 8;
 const WIDE: usize = 256;
 /// Choices that the second attempt considers in all; some milliseconds.
 const CHOICES: usize = 50_000;
-/// Most tensors for a third attempt, in which states also differ by the sizes of their buffers: an
-/// equal cost so far may leave less room later.
+/// Maximum tensors for a third attempt, in which states also differ by the sizes of their buffers:
+/// an equal cost so far may leave less room later.
 const FEW: usize = 32;
 /// Steps within which a write to the same buffer may make another step wait.
 const NEAR: usize = 3;

@@ -168,7 +168,7 @@ pub(super) fn seen_as(operand: &View, node: &Node) -> Option<View> {
             layout
         }
         Op::Reshape(shape) => reshaped(operand, shape)?,
-        other => broken_invariant(format_args!("{} is no alias", other.name())),
+        other => broken_invariant(format_args!("{} is not an alias", other.name())),
     };
     let packed = operand.format != Format::Plain(operand.dtype);
     // A packed weight has no addressable elements: only the whole can be aliased.

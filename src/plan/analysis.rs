@@ -7,7 +7,7 @@ use serde::Serialize;
 pub struct Analysis {
     /// The device, `provider:index`.
     pub device: String,
-    /// Which clock timed the steps.
+    /// The clock that timed the steps.
     pub clock: StepClock,
     /// Runs that were measured, after the warm-up.
     pub runs: usize,
@@ -30,11 +30,11 @@ pub struct Analysis {
     pub spans: Vec<(f64, f64)>,
 }
 
-/// Which clock timed the steps.
+/// The clock that timed the steps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum StepClock {
-    /// Device timestamps between steps, each of which is then a pass of its own.
+    /// Device timestamps between steps; each step is then a separate pass.
     Device,
     /// The host clock around one step at a time, submit and wait included.
     Host,

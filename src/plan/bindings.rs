@@ -31,7 +31,7 @@ impl Bindings {
     /// The arguments of a submit whose slots `open` are supplied.
     ///
     /// # Errors
-    /// Invalid, naming what is missing, too small, unknown or overlapping.
+    /// Invalid, naming the slot that is missing, too small, unknown or overlapping.
     pub fn resolve(mut self, plan: &Plan, open: &[u32]) -> Result<Args> {
         self.resolve_inner(plan, open).map_err(|e| e.context(format_args!("plan {}", plan.name)))
     }

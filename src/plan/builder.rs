@@ -15,7 +15,7 @@ use crate::provider::{DeviceProfile, Recording};
 pub struct NodeChoice {
     /// The node of the plan's graph.
     pub node: NodeId,
-    /// Operation and label, for people.
+    /// Operation and label, for display.
     pub label: String,
     /// The engine; `None` for the copy of a view.
     pub engine: Option<EngineId>,
@@ -26,7 +26,7 @@ pub struct NodeChoice {
     /// The measured choice, if it was used.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tuned: Option<Tuned>,
-    /// Every engine that was meant for the operation.
+    /// Every engine for the operation.
     pub candidates: Vec<Candidate>,
 }
 
@@ -156,7 +156,7 @@ impl<'a> PlanBuilder<'a> {
         }
     }
 
-    /// Description of a group for people: its labels, and the operations without one, in order.
+    /// Description of a group for display: its labels, and the operations without one, in order.
     pub(super) fn describe_all(&self, nodes: &[NodeId], root: NodeId) -> String {
         const MOST: usize = 6;
         if nodes.len() == 1 {
@@ -173,13 +173,13 @@ impl<'a> PlanBuilder<'a> {
         text
     }
 
-    /// Operation and label of a node, for people.
+    /// Operation and label of a node, for display.
     pub(super) fn describe(&self, id: NodeId) -> String {
         describe(&self.graph, id)
     }
 }
 
-/// Operation and label of a node, for people.
+/// Operation and label of a node, for display.
 pub(super) fn describe(graph: &Graph, id: NodeId) -> String {
     let node = graph.node(id);
     match node.label.as_str() {

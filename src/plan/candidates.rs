@@ -18,7 +18,7 @@ pub struct Candidates {
     pub node: NodeId,
     /// All nodes of the group.
     pub nodes: Vec<NodeId>,
-    /// Labels and operations, for people.
+    /// Labels and operations, for display.
     pub label: String,
     /// The engine that a plan chooses; `None` for the copy of a view.
     pub engine: Option<EngineId>,
@@ -26,7 +26,7 @@ pub struct Candidates {
     pub why: String,
     /// Engines that can execute the group, the best by estimate first.
     pub can: Vec<Offer>,
-    /// Engines meant for the operation that cannot execute it, with the reason.
+    /// Engines for the operation that cannot execute this one, with the reason.
     pub cannot: Vec<(EngineId, String)>,
 }
 
@@ -37,7 +37,7 @@ pub struct Offer {
     pub engine: EngineId,
     /// Estimated seconds.
     pub seconds: f64,
-    /// The cost behind the estimate.
+    /// The cost that the estimate is computed from.
     pub cost: Cost,
     /// Its properties for this query.
     pub notes: Notes,
@@ -49,7 +49,7 @@ pub struct Offer {
     pub weight_layout: WeightLayout,
 }
 
-/// The groups of a plan of this graph in execution order, each with every engine meant for it.
+/// The groups of a plan of this graph in execution order, each with every engine for it.
 ///
 /// # Errors
 /// As [`super::Plan::new`].
@@ -103,7 +103,7 @@ fn of(builder: &PlanBuilder, group: &Group, choice: &NodeChoice) -> Result<Candi
 
 fn offer(builder: &PlanBuilder, query: &Query, id: EngineId, seconds: f64) -> Result<Offer> {
     let Some(engine) = builder.options.registry.get(&id) else {
-        broken_invariant(format_args!("engine {id} was looked at and is not registered"));
+        broken_invariant(format_args!("engine {id} was considered but is not registered"));
     };
     Ok(Offer {
         seconds,

@@ -38,7 +38,7 @@ pub(super) fn choose(builder: &mut PlanBuilder) -> Result<()> {
         let group = &builder.groups[at];
         let (node, label) = (group.root, builder.describe_all(&group.nodes, group.root));
         if is_copy(builder, group) {
-            let why = "strides cannot say this view".into();
+            let why = "strides cannot express this view".into();
             builder.choices.push(NodeChoice {
                 node,
                 label,

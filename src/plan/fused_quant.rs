@@ -218,8 +218,8 @@ fn supports_quant_epilogue(builder: &mut PlanBuilder, at: usize, group: &Group) 
     able
 }
 
-/// A group as it runs in isolation. With f16 operands or output it stands alone; with codes it is
-/// one of a pair whose engines are chosen together.
+/// A group as it runs in isolation. With f16 operands or output it is measured alone; with codes it
+/// is one of a pair whose engines are chosen together.
 pub(super) fn alone(group: &Group) -> Option<Group> {
     let mut group = group.clone();
     if matches!(group.given.take(), Some(PreparedOperand::Codes(_))) {

@@ -11,13 +11,13 @@ use crate::provider::{Binding, Command, Dispatch, ParamBlock, Recording, SlotRan
 
 /// A symbol whose upper end exceeds this multiple of its lower end is measured at two points.
 const WIDE: u64 = 16;
-/// The second point: the upper end divided by this.
+/// Divisor of the upper end that gives the second point.
 const BELOW: u64 = 8;
 
 /// Contents of a task's tensor during a measurement.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Content {
-    /// Name for people.
+    /// Name for display.
     pub name: String,
     /// Size in bytes.
     pub bytes: u64,
@@ -25,8 +25,8 @@ pub struct Content {
     pub fill: Fill,
     /// Element type of a tensor that a run writes, whose results are compared.
     pub written: Option<DType>,
-    /// Whether other groups of a plan have a tensor of their own here, so that this one is not
-    /// cached when its turn comes: a weight or a state that is only read.
+    /// Whether the other groups of a plan read different tensors, so that this one is not cached
+    /// when the group runs: a weight or a state that is only read.
     pub resident: bool,
 }
 
@@ -193,7 +193,7 @@ pub(super) fn contents(
     Ok(all)
 }
 
-/// Integers with a meaning where they are read: existing rows, spans of keys.
+/// Integers that must be valid when read: existing rows, spans of keys.
 fn whole_numbers(
     piece: &Piece,
     view: &View,

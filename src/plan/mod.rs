@@ -65,7 +65,7 @@ use crate::provider::{DeviceProfile, Recording};
 pub struct Pass {
     /// Its name, to dump or disable it by.
     pub name: &'static str,
-    /// What it does, in one line.
+    /// Its effect, in one line.
     pub doc: &'static str,
     /// Whether the plan is correct without it.
     pub optional: bool,
@@ -94,7 +94,8 @@ pub static PASSES: &[Pass] = &[
     },
     Pass {
         name: "pattern",
-        doc: "recognises composite operations in primitive ones and merges products of one operand",
+        doc: "recognises composite operations in primitive ones and merges products with a \
+              common operand",
         optional: true,
         run: pattern::pattern,
     },
@@ -130,7 +131,8 @@ pub static PASSES: &[Pass] = &[
     },
     Pass {
         name: "overlap",
-        doc: "lets a launch overlap with the one before it if they share nothing that either writes",
+        doc: "lets a launch overlap with the previous one if they share no buffer that either \
+              writes",
         optional: true,
         run: overlap::overlap,
     },
@@ -188,8 +190,7 @@ pub struct Bound {
     pub inputs: BTreeSet<String>,
     /// Names of outputs.
     pub outputs: BTreeSet<String>,
-    /// Whether weights are bound at each run too, each to a buffer of its own: then none are
-    /// merged.
+    /// Whether each weight is also bound at each run, to a separate buffer; then none are merged.
     pub weights: bool,
 }
 

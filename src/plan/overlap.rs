@@ -108,16 +108,16 @@ impl Plan {
             let fault = match &before {
                 _ if !says(step, |known| known.overlaps_previous) => None,
                 Some((first, _)) if !says(first, |known| known.allows_overlap) => {
-                    Some("does not let it")
+                    Some("does not allow it")
                 }
-                Some((_, first)) if !are_apart(first, &own) => Some("touches what it touches"),
+                Some((_, first)) if !are_apart(first, &own) => Some("shares a buffer with it"),
                 Some(_) => None,
                 None => Some("is not there"),
             };
             if let Some(fault) = fault {
                 let label = &step.label;
                 return Err(Error::invalid(format!(
-                    "step {i} {label:?} runs beside the one before it, which {fault}"
+                    "step {i} {label:?} overlaps with the previous one, which {fault}"
                 )));
             }
             before = Some((step, own));
@@ -212,13 +212,13 @@ mod tests {
     }
 
     #[test]
-    fn what_reads_a_state_waits_for_who_writes_it() {
+    fn reads_of_a_state_wait_for_its_writes() {
         let mut g = Graph::new("state");
         let x = g.input("x", Shape::new([1, 512]), DType::F32);
         let s = g.state("s", Shape::new([4, 512]), DType::F32);
         let a = product(&mut g, "a", x, Format::Q4K);
         let s = g.add(Op::Update { at: Dim::new(0) }, &[s, a]).unwrap();
-        // A row other than the one written: states count as a whole.
+        // A row other than the one written: a state counts entirely.
         let part = Op::Slice { axis: 0, start: Dim::new(1), len: Dim::new(1), step: 1 };
         let row = g.add(part, &[s]).unwrap();
         let b = product(&mut g, "b", row, Format::Q6K);
@@ -262,7 +262,7 @@ mod tests {
             plan.verify().unwrap_err().to_string()
         };
         let alone = fault(&|plan| mark(&mut plan.steps[0], |known| known.allows_overlap = false));
-        assert!(alone.contains("step 1") && alone.contains("does not let it"), "{alone}");
+        assert!(alone.contains("step 1") && alone.contains("does not allow it"), "{alone}");
         let first = fault(&|plan| mark(&mut plan.steps[0], |known| known.overlaps_previous = true));
         assert!(first.contains("step 0") && first.contains("is not there"), "{first}");
         let met = fault(&|plan| {
@@ -277,6 +277,6 @@ mod tests {
             let (to, from) = (v.bindings.last_mut().unwrap(), q.bindings.last().unwrap());
             (to.slot, to.offset) = (from.slot, from.offset);
         });
-        assert!(met.contains("touches what it touches"), "{met}");
+        assert!(met.contains("shares a buffer with it"), "{met}");
     }
 }

@@ -10,7 +10,7 @@ use crate::error::Result;
 use crate::ir::{BinaryOp, Graph, Node, NodeId, Op, OpClass, UnaryOp};
 use crate::reference;
 
-/// Most elements of a constant computed while planning.
+/// Maximum elements of a constant computed while planning.
 const MAX_ELEMENTS: i64 = 1 << 18;
 
 /// The node that this one equals, if it is an identity.
@@ -151,7 +151,7 @@ fn constant(graph: &Graph, node: &Node) -> Result<Option<Node>> {
     Ok(Some(Node { op, inputs: Default::default(), ..node.clone() }))
 }
 
-/// The words of an operation on constants; `scalar`: on one number of each.
+/// Evaluates an operation on constants to words; `scalar` evaluates one element.
 fn evaluated(graph: &Graph, node: &Node, scalar: bool) -> Result<Vec<u32>> {
     let mut alone = Graph::new("constant");
     let mut inputs = Vec::new();

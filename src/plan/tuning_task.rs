@@ -112,7 +112,7 @@ impl Piece {
             p.max_storage_buffers,
             p.max_binding_bytes,
         );
-        // A measurement without the vendor's library says nothing about a device that has it.
+        // A measurement without the vendor's library is not valid for a device that has it.
         let product = matches!(self.op, Op::MatMul | Op::Linear { .. });
         if p.has_gemm_library && product {
             text.push_str(" library");

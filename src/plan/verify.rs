@@ -11,9 +11,9 @@ use crate::provider::{
     support,
 };
 
-/// Most bytes of a tensor or buffer; sums of a few fit 64 bits.
+/// Maximum bytes of a tensor or buffer; sums of a few fit 64 bits.
 const MAX_BYTES: u64 = 1 << 56;
-/// Most operands of a body, values of one, and characters of a printed one.
+/// Maximum operands of a body, values of one, and characters of a printed one.
 const MAX_OPERANDS: usize = 64;
 const MAX_VALUES: usize = 4096;
 const MAX_TREE: u64 = 1 << 16;
@@ -304,7 +304,7 @@ fn kernel_fault(spec: &KernelSpec) -> Option<String> {
             prologue
                 .chain(segments)
                 .find_map(|(body, anchors)| body_fault(body, anchors))
-                .or_else(|| wide.then(|| "a norm of a binding beyond all".into()))
+                .or_else(|| wide.then(|| "a norm of a binding out of range".into()))
         }
         KernelSpec::Fused(body) => body_fault(body, 0),
         KernelSpec::Routine(routine) => routine.fault(),
@@ -343,7 +343,7 @@ fn body_fault(body: &FusedExpr, anchors: u32) -> Option<String> {
         for operand in value.operands() {
             match trees.get(operand as usize) {
                 Some(own) => tree = tree.saturating_add(*own),
-                None => return Some(format!("value {i} is made of value {operand}")),
+                None => return Some(format!("value {i} is computed from value {operand}")),
             }
         }
         trees.push(tree);
@@ -361,7 +361,7 @@ fn body_fault(body: &FusedExpr, anchors: u32) -> Option<String> {
     for value in all.chain([values - 1]) {
         match trees.get(value) {
             Some(tree) if *tree <= MAX_TREE => {}
-            Some(tree) => return Some(format!("value {value} is made of {tree} values")),
+            Some(tree) => return Some(format!("value {value} is computed from {tree} values")),
             None => return Some(format!("output of value {value} of {values}")),
         }
     }

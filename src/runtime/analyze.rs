@@ -64,7 +64,7 @@ impl Runtime {
         let profile = device.profile();
         if profile.kind == DeviceKind::Null {
             let id = profile.id();
-            return Err(Error::unsupported(format!("{id} executes nothing that could be timed")));
+            return Err(Error::unsupported(format!("{id} executes nothing to time")));
         }
         let bandwidth = self.measure_bandwidth().await?;
         let extra = Extra { guard: 0, poison: false };

@@ -106,7 +106,7 @@ struct Waits<'a>(&'a Batch);
 impl Drop for Waits<'_> {
     fn drop(&mut self) {
         if matches!(*self.0.progress(), Progress::Waiting(_)) {
-            let text = "the read that waited for this submit was given up";
+            let text = "the read that waited for this submit was dropped";
             self.0.finish(Err(Error::device(text)));
         }
     }
@@ -114,7 +114,7 @@ impl Drop for Waits<'_> {
 
 /// Recorded work whose downloads can be read once. Dropping it discards them.
 #[derive(Debug)]
-#[must_use = "reading it is what makes its failures known"]
+#[must_use = "read it to see its errors"]
 pub struct Pending {
     batch: Arc<Batch>,
     thread: ThreadId,
@@ -369,7 +369,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_queue_is_handed_over() {
+    fn a_full_queue_is_submitted() {
         let device = NullProvider::device(&OpenOptions::default());
         let batcher = Batcher::new(device.clone(), 3);
         let work = work(&device, device.alloc(4, Usage::Working).unwrap());
@@ -397,7 +397,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failed_submit_is_told_to_every_reader() {
+    fn a_failed_submit_is_an_error_for_every_reader() {
         let device = NullProvider::device(&OpenOptions::default());
         let batcher = Batcher::new(device.clone(), 100);
         let work = work(&device, device.alloc(4, Usage::Working).unwrap());
@@ -442,7 +442,7 @@ mod tests {
         let Poll::Ready(Err(error)) = reading.as_mut().poll(&mut context) else {
             panic!("the submit was never read")
         };
-        assert!(error.to_string().contains("given up"), "{error}");
+        assert!(error.to_string().contains("dropped"), "{error}");
     }
 
     #[test]

@@ -103,7 +103,7 @@ impl Notebook {
         }
         if found.device != *device {
             let (name, driver) = (&found.device.name, &found.device.driver);
-            return Err(bad(format!("of another device: {name:?} with {driver:?}")));
+            return Err(bad(format!("for another device: {name:?} with {driver:?}")));
         }
         Ok(Some(found))
     }
@@ -114,7 +114,7 @@ impl Notebook {
     /// Invalid without a folder or above the size limit; the system's error.
     pub fn write(&self, findings: &Findings) -> Result<PathBuf> {
         let path = self.path(&findings.device).ok_or_else(|| {
-            Error::invalid(format!("nothing is kept: {} is off or not known", config::CACHE.name))
+            Error::invalid(format!("nothing is stored: {} is off or unknown", config::CACHE.name))
         })?;
         let text = serde_json::to_vec_pretty(findings)
             .map_err(|e| Error::invalid(format!("findings as JSON: {e}")))?;
@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn findings_come_back_and_bad_ones_are_told() {
+    fn findings_are_restored_and_bad_ones_are_reported() {
         let folder = std::env::temp_dir().join(format!("warploom-notes-{}", std::process::id()));
         let _ = fs::remove_dir_all(&folder);
         let (notebook, found) = (Notebook::at(&folder), findings());
@@ -206,15 +206,15 @@ mod tests {
         assert_eq!(notebook.read(&other).unwrap(), None, "a driver has a file of its own");
         fs::copy(&path, notebook.path(&other).unwrap()).unwrap();
         let good = fs::read_to_string(&path).unwrap();
-        let told = |device: &DriverKey| {
+        let message = |device: &DriverKey| {
             let error = notebook.read(device).unwrap_err();
             assert!(error.is_bad_file(), "{error}");
             error.to_string()
         };
-        assert!(told(&other).contains("of another device: \"llvmpipe\""));
+        assert!(message(&other).contains("for another device: \"llvmpipe\""));
         for cut in [0, 1, good.len() / 2, good.len() - 2] {
             fs::write(&path, &good[..cut]).unwrap();
-            assert!(told(&found.device).contains(path.to_str().unwrap()));
+            assert!(message(&found.device).contains(path.to_str().unwrap()));
         }
         for (from, to, words) in [
             ("\"schema\": 1", "\"schema\": 2", "layout 2 of version"),
@@ -222,10 +222,10 @@ mod tests {
             ("\"wrong\"", "\"right\"", "missing field `wrong`"),
         ] {
             fs::write(&path, good.replace(from, to)).unwrap();
-            assert!(told(&found.device).contains(words), "{}", told(&found.device));
+            assert!(message(&found.device).contains(words), "{}", message(&found.device));
         }
         fs::write(&path, " ".repeat(MAX_BYTES as usize) + &good).unwrap();
-        assert!(told(&found.device).contains("more than 1048576 bytes"));
+        assert!(message(&found.device).contains("more than 1048576 bytes"));
         assert!(notebook.forget(&found.device).unwrap(), "what is bad can be forgotten");
         assert!(!notebook.forget(&found.device).unwrap());
         fs::remove_dir_all(&folder).unwrap();

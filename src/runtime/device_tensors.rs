@@ -75,7 +75,7 @@ impl DeviceTensors {
             let own = weight.bytes.len() as u64;
             if i + 1 < weights.len() && !own.is_multiple_of(GRANULE) {
                 return Err(Error::invalid(format!(
-                    "weight {:?} of {own} bytes cannot lie before another: not a multiple of \
+                    "weight {:?} of {own} bytes cannot precede another: not a multiple of \
                      {GRANULE}",
                     weight.name
                 )));

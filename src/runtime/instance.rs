@@ -402,7 +402,7 @@ impl Instance {
 /// A run in flight from [`Instance::begin`] until [`Instance::end`] reads it. Dropping it discards
 /// its downloads.
 #[derive(Debug)]
-#[must_use = "reading it is what makes its failures known"]
+#[must_use = "read it to see its errors"]
 pub struct Begun {
     symbols: SymbolValues,
     stage: Stage,

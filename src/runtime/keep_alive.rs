@@ -3,8 +3,8 @@
 //! An idle GPU lowers its clock, and the next run takes several times as long: an H200 drops from
 //! 1,980 to 345 MHz within two seconds, an H100 too. The driver follows the fraction of time in
 //! which anything runs, not how much of the device it uses. So one spinning workgroup is enough
-//! (`benches/README.md`, "The clock between questions"). A CUDA context keeps the clock high by
-//! itself.
+//! (`docs/performance/nvidia-h200.md`, "The clock between questions"). A CUDA context keeps the
+//! clock high by itself.
 
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
@@ -26,8 +26,8 @@ const BEAT: Duration = Duration::from_millis(2);
 /// Pause between two beats. At 50 % the clock stays at its maximum. With beats of 1 ms it still
 /// fell, because host overhead is too large a share of them.
 const PAUSE: Duration = Duration::from_millis(2);
-/// Time from a hold to the first beat. No clock falls so fast, and work that follows at once meets
-/// no beat.
+/// Time from a hold to the first beat. No clock falls as fast as that, and work that follows
+/// immediately meets no beat.
 const LATER: Duration = Duration::from_millis(100);
 
 /// Longer holds are capped at a century, since `Instant` can overflow.

@@ -250,7 +250,7 @@ pub async fn run_partitioned(
     class: Option<&ShapeClass>,
 ) -> Result<Outputs> {
     let Some(first) = runtimes.first() else {
-        return Err(Error::invalid("a plan needs a device at least"));
+        return Err(Error::invalid("a plan needs at least one device"));
     };
     let class = class.cloned().unwrap_or_else(|| ShapeClass::exact(symbols));
     let profiles: Vec<DeviceProfile> =

@@ -97,7 +97,7 @@ impl Listed {
             let id = format!("{}:{index}", self.provider.name());
             if self.own && profile.id() != id {
                 let says = profile.id();
-                return Err(Error::invalid(format!("the profile of {id} says that it is {says}")));
+                return Err(Error::invalid(format!("the profile of {id} has the id {says}")));
             }
             let (rank, reason) = rank(&profile, self.own);
             Ok(DetectedDevice { profile, rank, reason })
@@ -110,12 +110,12 @@ impl Listed {
 fn rank(profile: &DeviceProfile, own: bool) -> (Option<u32>, &'static str) {
     use DeviceKind::{Cpu, Discrete, Integrated, Null, Software};
     match (profile.kind, profile.provider.as_str()) {
-        (Null, _) => (None, "executes nothing, taken only by name"),
-        _ if own => (Some(0), "of a provider that the application brings"),
+        (Null, _) => (None, "executes nothing; selected only by name"),
+        _ if own => (Some(0), "from a provider of the application"),
         (Discrete | Integrated, "cuda") => (Some(1), "an NVIDIA GPU through its own driver"),
         (Discrete, "opencl") => (Some(4), "a GPU through OpenCL, below the same through wgpu"),
         (Integrated, "opencl") => (Some(5), "a GPU through OpenCL, below the same through wgpu"),
-        (Discrete, _) => (Some(2), "a GPU with memory of its own"),
+        (Discrete, _) => (Some(2), "a GPU with its own memory"),
         (Integrated, _) => (Some(3), "a GPU that shares the host's memory"),
         (Cpu, _) => (Some(6), "the CPU, below any real GPU"),
         (Software, _) => (Some(7), "a GPU interface on the CPU, slower than the CPU itself"),
@@ -285,7 +285,7 @@ async fn open(
     let device = opened.map_err(|e| e.context(format_args!("opening {id}")))?;
     match device.profile().id() {
         says if listed.own && says != id => {
-            Err(Error::invalid(format!("the device that {id} opened says that it is {says}")))
+            Err(Error::invalid(format!("the device that {id} opened has the id {says}")))
         }
         _ => Ok(device),
     }
@@ -317,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_here_is_told_to_who_asks_for_it() {
+    fn a_missing_device_is_an_error_if_it_is_requested() {
         let mut detection = Detection::detect_blocking("null").unwrap();
         detection.absent = vec![("cuda".into(), "no driver".into())];
         let error = detection.find("cuda").unwrap_err();

@@ -61,7 +61,7 @@ impl Compiler {
         // wgpu does not bounds-check cooperative matrix loads and stores.
         if matches!(spec, KernelSpec::Source(_)) && text.contains("wgpu_cooperative_matrix") {
             return Err(Error::unsupported(format!(
-                "kernel {spec}: cooperative matrices are for kernels of the crate alone"
+                "kernel {spec}: cooperative matrices are only for built-in kernels"
             )));
         }
         tracing::trace!("{spec}:\n{text}");
@@ -83,7 +83,7 @@ impl Compiler {
         }
         // Some drivers report a failure only as a lost device, with empty error scopes.
         let lost = self.faults.check_lost();
-        lost.map_err(|e| e.context(format!("kernel {spec}, or one compiled beside it")))?;
+        lost.map_err(|e| e.context(format!("kernel {spec}, or one compiled concurrently")))?;
         Ok(pipeline)
     }
 

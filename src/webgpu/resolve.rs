@@ -99,9 +99,7 @@ impl WebGpuDevice {
                     }
                 };
                 if (given as u64).next_multiple_of(4) != bytes {
-                    return Err(Error::invalid(format!(
-                        "an upload of {bytes} bytes was given {given}"
-                    )));
+                    return Err(Error::invalid(format!("an upload of {bytes} bytes got {given}")));
                 }
             }
             Step::Copy { from, to } => {

@@ -1,4 +1,4 @@
-//! Plans that are timed on the devices of this machine.
+//! Timing of plans on the devices of this machine.
 
 use std::time::Duration;
 
@@ -80,8 +80,8 @@ fn trace(plan: &Plan, analysis: &Analysis) {
                 let is_step = event["tid"] == 2;
                 steps += usize::from(is_step);
                 let args = &event["args"];
-                let told = args["bytes"].is_number() && args["engine"].is_string();
-                assert!(!is_step || (told && args["flops"].is_number()), "{event}");
+                let reported = args["bytes"].is_number() && args["engine"].is_string();
+                assert!(!is_step || (reported && args["flops"].is_number()), "{event}");
             }
             other => panic!("phase {other:?}"),
         }

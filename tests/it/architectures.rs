@@ -1,6 +1,6 @@
-//! Tiny models of every architecture whose weights a formula gives (`tests/golden/architectures`):
-//! logits against those of Python's `transformers`, read from a GGUF file as llama.cpp's converter
-//! would write it and from a folder as `transformers` does.
+//! Tiny models of every architecture, with weights from a formula (`tests/golden/architectures`):
+//! logits against Python's `transformers`, read from a GGUF file as llama.cpp's converter writes it
+//! and from a folder as `transformers` writes it.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use crate::forward::Forward;
 use crate::gguf_writer::{Meta, Writer};
 use crate::{devices, tell};
 
-/// Most that a logit may differ; the largest is 28.
+/// Maximum difference of a logit; the largest is 28.
 const LOGIT: f64 = 1e-3;
 
 struct Golden {
@@ -62,7 +62,7 @@ fn numbers(name: &str, count: usize) -> Vec<f32> {
     (1..=count as u64).map(number).collect()
 }
 
-/// Shape and values of a tensor under its name there.
+/// Shape and values of a tensor under its `transformers` name.
 fn tensor(model: &Json, source: &str) -> (Vec<u64>, Vec<f32>) {
     let shape: Vec<u64> = serde_json::from_value(model["tensors"][source].clone()).unwrap();
     let mut values = numbers(source, shape.iter().product::<u64>() as usize);
@@ -81,7 +81,7 @@ fn sources(model: &Json) -> Vec<String> {
     model["tensors"].as_object().unwrap().keys().cloned().collect()
 }
 
-/// What a tensor is called in GGUF.
+/// The GGUF name of a tensor.
 fn gguf_name(architecture: &str, source: &str) -> String {
     let (stem, kind) = source.rsplit_once('.').unwrap();
     let stem = match stem {
@@ -129,7 +129,7 @@ fn interleaved(values: &[f32], heads: u64, columns: usize) -> Vec<f32> {
         .collect()
 }
 
-/// The file that llama.cpp's converter would write, but for the tokenizer.
+/// The file that llama.cpp's converter would write, except for the tokenizer.
 fn gguf(model: &Json) -> Gguf {
     let arch = name(model);
     let key = |key: &str| format!("{arch}.{key}");
@@ -197,7 +197,7 @@ fn gguf(model: &Json) -> Gguf {
     Gguf::from_bytes(file.write().bytes, &format!("{arch} of a formula")).unwrap()
 }
 
-/// What llama.cpp's converter computes of Llama 3's scaling: by wavelengths.
+/// Llama 3's scaling as in llama.cpp's converter: by wavelengths.
 fn llama3_factors(rope: &Json, dim: u32) -> Vec<f32> {
     let get = |key: &str| rope[key].as_f64().unwrap();
     let (factor, context) = (get("factor"), get("original_max_position_embeddings"));
@@ -215,7 +215,7 @@ fn llama3_factors(rope: &Json, dim: u32) -> Vec<f32> {
     (0..dim / 2).map(one).collect()
 }
 
-/// A folder that goes when it is dropped.
+/// A folder that is removed on drop.
 struct Temporary(PathBuf);
 
 impl Drop for Temporary {
@@ -224,7 +224,7 @@ impl Drop for Temporary {
     }
 }
 
-/// The folder that `transformers` would write, but for the tokenizer.
+/// The folder that `transformers` would write, except for the tokenizer.
 fn folder(model: &Json) -> Temporary {
     let place = std::env::temp_dir();
     let place = place.join(format!("warploom-arch-{}-{}", name(model), std::process::id()));
@@ -261,7 +261,7 @@ fn difference(expected: &[f64], actual: impl Iterator<Item = f64>) -> f64 {
     each.fold(0.0, |most, d| if d > most || d.is_nan() { d } else { most })
 }
 
-/// The float64 pass is what real models are held to; another library holds it.
+/// Real models are compared with the float64 pass, and the float64 pass with another library.
 #[test]
 fn the_float64_pass_agrees_with_transformers() {
     let golden = golden();
@@ -280,7 +280,7 @@ fn the_float64_pass_agrees_with_transformers() {
     }
 }
 
-/// Largest difference of a logit on one device, the prompts read at once and in pieces.
+/// Largest difference of a logit on one device, with prompts read at once and in chunks.
 fn run(runtime: &Arc<Runtime>, model: &Arc<Model>, row: &Json, prompts: &[Vec<u32>]) -> f64 {
     let options =
         SessionOptions { context: Some(32), compute: Some(ComputeMode::F32), ..Default::default() };
@@ -288,7 +288,7 @@ fn run(runtime: &Arc<Runtime>, model: &Arc<Model>, row: &Json, prompts: &[Vec<u3
         Session::new(runtime.clone(), model.clone(), options, &mut |_, _| {}).unwrap();
     let mut most = 0.0f64;
     for (i, prompt) in prompts.iter().enumerate() {
-        // The last alone is a decode step; with four before it a short prefill.
+        // The last token alone is a decode step; with four before it, a short prefill.
         for last in [0, 1, 5] {
             let Some(first) = prompt.len().checked_sub(last) else { continue };
             let (first, last) = prompt.split_at(first);
@@ -311,21 +311,21 @@ fn every_architecture_gives_the_logits_of_transformers_on_every_device() {
     let golden = golden();
     for (label, runtime) in devices::every(true) {
         let runtime = Arc::new(runtime);
-        let mut told = format!("architectures: {label}:");
+        let mut message = format!("architectures: {label}:");
         // Their kernels are the same but for a few: some stand for all if kernels compile slowly.
         let step = devices::sample(runtime.device().profile(), 3);
         for row in golden.models.iter().step_by(step) {
             let model = Model::from_gguf(gguf(row)).unwrap();
             let most = run(&runtime, &model, row, &golden.prompts);
-            told += &format!(" {} {most:.1e}", name(row));
+            message += &format!(" {} {most:.1e}", name(row));
         }
-        tell(&told);
+        tell(&message);
     }
 }
 
-/// A factor for all of a matrix stands beside it in some files of ternary weights.
+/// Some files of ternary weights have a separate scale for each matrix.
 #[test]
-fn a_scale_beside_a_matrix_is_applied() {
+fn the_scale_of_a_matrix_is_applied() {
     let golden = golden();
     let row = golden.models.iter().find(|row| name(row) == "bitnet").unwrap();
     let plain = gguf(row);

@@ -1,9 +1,8 @@
-//! What intermediates take: at most 15% more than the largest sum of those alive at one step.
+//! Memory of intermediates: at most 15 % more than the largest sum of those alive at one step.
 //!
-//! Less than that may be out of reach, since no step writes to a buffer that it reads: a large
-//! result at the end of a graph has a buffer to itself, and of what came before only a part can
-//! lie there. Where a random graph takes more, all spreadings are tried if they are few enough, and
-//! none is better.
+//! That sum may be unreachable, since no step writes to a buffer that it reads: a large result at
+//! the end of a graph has its own buffer, which only some of the earlier tensors can use. If a
+//! random graph takes more, all placements are tried if they are few enough, and none is better.
 
 use warploom::base::{Format, ShapeClass};
 use warploom::cpu;
@@ -18,12 +17,12 @@ use warploom_testkit::{self, MemoryUse, RandomLimits, random_case};
 
 use crate::tell;
 
-/// How much more than the least an arena may take.
+/// Maximum size of an arena relative to the lower bound.
 const LIMIT: f64 = 1.15;
-/// Arenas up to this size may take what tensors of a few hundred bytes leave between them.
+/// Arenas up to this size may also waste the gaps between tensors of a few hundred bytes.
 const SMALL: u64 = 4 << 10;
 
-/// A plan's share over the least, after everything about its memory was checked.
+/// A plan's arena relative to the lower bound, after all checks of its memory.
 fn share(plan: &Plan) -> (MemoryUse, f64) {
     let memory =
         warploom_testkit::memory_use(plan).unwrap_or_else(|e| panic!("{e}\n{}", plan.explain()));
@@ -66,7 +65,7 @@ fn cases_take_what_is_alive() {
         let registry = Registry::builtin();
         let class = ShapeClass::exact(&case.symbols);
         for profile in profiles() {
-            // What no device does is told by the conformance test.
+            // The conformance test reports cases without a device.
             let options = Options::new(&registry);
             let Ok(plan) = Plan::new(&case.graph, &class, &profile, &options) else { continue };
             let (memory, share) = share(&plan);
@@ -102,7 +101,7 @@ fn random_graphs_take_the_least_that_is_possible() {
     assert!(above < 30 && worst < 1.5, "{above}: {large:?}");
 }
 
-/// The intermediates of a plan, the largest first: bytes and life, and who may not share.
+/// The intermediates of a plan, the largest first: bytes, lifetime and conflicts.
 struct Tensors {
     bytes: Vec<u64>,
     lives: Vec<(usize, usize)>,
@@ -129,8 +128,8 @@ impl Tensors {
         Tensors { bytes, lives: all.iter().map(|t| t.life).collect(), apart }
     }
 
-    /// What the best of all spreadings takes, if lifetimes packed without loss; `None` where
-    /// there are too many to try.
+    /// Memory of the best placement if lifetimes packed without loss; `None` if there are too many
+    /// to try.
     fn least(&self) -> Option<u64> {
         if self.bytes.len() > 12 {
             return None;

@@ -1,4 +1,4 @@
-//! Several sequences at once, of lengths that differ: each is what it is alone.
+//! Several sequences of different lengths in a batch: each gives the result it gives alone.
 
 use std::sync::Arc;
 
@@ -43,7 +43,7 @@ fn prompt(model: &Model, i: usize) -> Vec<u32> {
     model.tokenizer().encode(PROMPTS[i], options).unwrap()
 }
 
-/// The tokens that follow a prompt, and for each how far its logit lies above the second.
+/// The tokens that follow a prompt, and the gap of each logit to the second best.
 fn alone(session: &mut Session, prompt: &[u32], count: usize) -> Vec<(u32, f32)> {
     session.truncate(0).unwrap();
     let mut next = prompt.to_vec();
@@ -60,8 +60,7 @@ fn alone(session: &mut Session, prompt: &[u32], count: usize) -> Vec<(u32, f32)>
     tokens
 }
 
-/// Sequences that begin at different times, with prompts of different lengths, and end at
-/// different times; then others in their places.
+/// Sequences with different starts, prompt lengths and ends; then others in their places.
 #[test]
 fn each_sequence_is_what_it_is_alone() {
     let model = embedded();
@@ -163,7 +162,7 @@ fn what_does_not_fit_changes_nothing() {
     }
 }
 
-/// After the first, a run of several is one submit and one wait, like that of one.
+/// After the first, a batched run is one submit and one wait, like a single one.
 #[test]
 fn a_steady_run_of_each_is_one_submit() {
     let model = embedded();
@@ -188,7 +187,7 @@ fn a_steady_run_of_each_is_one_submit() {
     }
 }
 
-/// Tokens that the device goes on from by itself are those that it chooses one at a time.
+/// Run-ahead tokens equal those chosen one at a time.
 #[test]
 fn tokens_ahead_are_those_of_single_runs() {
     let model = embedded();
@@ -254,7 +253,7 @@ fn tokens_ahead_need_a_chosen_one_and_room() {
     refused(&mut session, 1, 1, "chose none");
 }
 
-/// Tokens of several sequences that the device goes on from by itself, in any order, mixed with single runs.
+/// Run-ahead tokens of several sequences, in any order, mixed with single runs.
 #[test]
 fn tokens_of_each_ahead_are_what_they_are_alone() {
     let model = embedded();

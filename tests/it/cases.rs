@@ -1,4 +1,4 @@
-//! The table of cases itself: nothing is missing from it, and the reference can do all of it.
+//! The case table itself: it is complete, and the reference computes all of it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
@@ -13,7 +13,7 @@ use warploom::reference::{self, Tensor};
 use warploom::{Error, Result};
 use warploom_testkit::{Case, NamedBytes, Outcome, cases, run_case};
 
-/// Kinds of operation. Who adds one to `Op` adds it to [`kind`], or this does not compile.
+/// Kinds of operation. A new `Op` must be added to [`kind`], or this does not compile.
 const KINDS: usize = 31;
 
 fn kind(op: &Op) -> usize {
@@ -49,7 +49,7 @@ fn kind(op: &Op) -> usize {
         Op::Scatter => 28,
         Op::Sample => 29,
         Op::Greedy => 30,
-        // A kernel of a user means what its WGSL says: `packs.rs` has those.
+        // A user's kernel is defined by its WGSL: `packs.rs` tests those.
         Op::Custom(_) => KINDS,
     }
 }
@@ -59,7 +59,7 @@ fn operations(table: &[Case]) -> impl Iterator<Item = (&Case, &Op)> {
     table.iter().flat_map(|case| case.graph.nodes().iter().map(move |node| (case, &node.op)))
 }
 
-/// What is in one list and not in what was found.
+/// The entries of one list that are not in the other.
 fn missing<T: PartialEq + std::fmt::Debug + Copy>(want: &[T], found: &[T]) -> Vec<T> {
     want.iter().filter(|item| !found.contains(item)).copied().collect()
 }
@@ -127,7 +127,7 @@ fn every_format_is_multiplied_and_gathered() {
     assert_eq!(missing(&Format::ALL, &gathered), []);
 }
 
-/// Outputs and states of the reference, as the bytes that a device would give.
+/// Outputs and states of the reference, as the bytes of a device.
 fn reference_answer(case: &Case, tensors: &BTreeMap<String, Tensor>) -> Result<NamedBytes> {
     let run = reference::eval(&case.graph, &case.symbols, tensors)?;
     let outputs = case.graph.outputs().iter().map(|(name, id)| (name, run.value(*id)));
@@ -156,13 +156,13 @@ fn the_reference_passes_every_case_in_time() {
     assert!(took < Duration::from_secs(60), "the table is too slow: {took:?}");
 }
 
-/// Answers that nobody wrote: zeros, and the poison that outputs begin with.
+/// Outputs that no kernel wrote: zeros, and the poison of outputs.
 #[test]
 fn an_answer_that_was_never_written_fails() {
     for case in &cases() {
         let right = reference_answer(case, &case.tensors()).unwrap();
         let empty = right.values().all(Vec::is_empty);
-        // Zeros are right where all that is expected are zeros; the sign of a zero does not count.
+        // Zeros are right if all expected values are zero; the sign of a zero does not count.
         let tensors = case.tensors();
         let run = reference::eval(&case.graph, &case.symbols, &tensors).unwrap();
         let outputs = case.graph.outputs().iter().map(|(_, id)| run.value(*id));
@@ -178,8 +178,8 @@ fn an_answer_that_was_never_written_fails() {
     }
 }
 
-/// One wrong number in the middle of one output, by a hundredth of the largest in it; a tenth where
-/// numbers have few digits.
+/// One wrong number in the middle of one output, off by a hundredth of its largest; by a tenth for
+/// numbers with few digits.
 #[test]
 fn every_case_notices_one_wrong_number() {
     for case in &cases() {

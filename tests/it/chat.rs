@@ -1,4 +1,4 @@
-//! Conversations over a session: what is run, what is kept, what is left out.
+//! Conversations over a session: what runs, what stays in the cache, what is dropped.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -29,8 +29,8 @@ fn say(chat: &mut Chat, text: &str, max_tokens: usize) -> warploom_llm::chat::Re
     chat.send_blocking(text, &greedy(max_tokens), &mut |_| GO_ON).unwrap()
 }
 
-/// A later turn runs the end of the last answer and what is new, whatever came before; its text is
-/// that of a conversation that is run from the start.
+/// A later turn runs only the end of the last answer and the new part; its text is that of a
+/// conversation run from the start.
 #[test]
 fn chat_a_turn_runs_only_what_is_new() {
     let mut one = chat(512);
@@ -52,8 +52,8 @@ fn chat_a_turn_runs_only_what_is_new() {
         };
         assert_eq!(reply.reused + reply.generated.prompt_tokens, whole, "turn {turn}");
         if turn > 0 {
-            // All that the cache held is used: what is run is the last token of the answer, its
-            // end, what was said, and the beginning of the next answer.
+            // The whole cache is reused: only the last token of the answer, its end, the message
+            // and the start of the next answer are run.
             assert_eq!(reply.reused, before, "turn {turn}");
             assert!(reply.generated.prompt_tokens < 24, "{}", reply.generated.prompt_tokens);
         }
@@ -81,7 +81,7 @@ fn chat_undo_and_reset_keep_the_common_beginning() {
     assert_eq!(reply.generated.text, first.generated.text);
 }
 
-/// What somebody types is never a turn of its own, not even where the cache holds such a turn.
+/// Message text never becomes a turn of its own, even if the cache contains such a turn.
 #[test]
 fn chat_text_of_a_message_is_not_taken_for_the_templates() {
     let mut chat = chat(512);
@@ -113,17 +113,17 @@ fn chat_a_full_context_leaves_out_the_oldest_turns() {
     let last = *left_out.last().unwrap();
     assert!(last >= 8 && last % 2 == 0, "{left_out:?}");
     assert!(left_out.windows(2).all(|pair| pair[0] <= pair[1]), "{left_out:?}");
-    // It goes by several turns at once, so most turns still run little.
+    // Several turns are dropped at once, so most turns still run few tokens.
     let steps = left_out.windows(2).filter(|pair| pair[0] != pair[1]).count();
     assert!(steps <= 6, "{left_out:?}");
-    // Nothing is lost to the caller, and the system message is still what the model reads first.
+    // The caller keeps every message, and the model still reads the system message first.
     assert_eq!(chat.messages().len(), 25);
     let model = chat.session().model().clone();
     let read = chat.tokens(true).unwrap();
     let system = model.tokenizer().decode(&read[..16]).unwrap();
     assert!(system.starts_with("system\nBe brief."), "{system:?}");
 
-    // What cannot fit is told, and leaves the conversation as it was.
+    // A message that cannot fit is an error and leaves the conversation unchanged.
     let long = "word ".repeat(200);
     let error = chat.send_blocking(&long, &greedy(16), &mut |_| GO_ON).unwrap_err();
     assert!(error.is_invalid() && error.to_string().contains("128 positions"), "{error}");
@@ -147,7 +147,7 @@ fn chat_what_is_broken_off_is_kept() {
     assert_eq!(say(&mut chat, "Go on.", 8).reused, before);
 }
 
-/// A system message that changes, and messages from elsewhere, are read again.
+/// A changed system message and messages from elsewhere are read again.
 #[test]
 fn chat_changed_messages_are_read_again() {
     let mut chat = chat(512);
@@ -167,7 +167,7 @@ fn chat_changed_messages_are_read_again() {
     assert!(!reply.generated.text.is_empty());
 }
 
-/// A template that goes wrong in the middle of a conversation takes nothing with it.
+/// A template that fails in the middle of a conversation loses nothing.
 #[test]
 fn chat_a_template_that_refuses_leaves_all_as_it_was() {
     let source = "{% for m in messages %}{% if m.content == 'no' %}{{ raise_exception('not that') }}\

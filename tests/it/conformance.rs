@@ -1,5 +1,5 @@
-//! The table of cases on every device: with all it has and at WebGPU's floor, memory poisoned
-//! and guard zones around it, planned for exact sizes and, where a case has symbols, for ranges.
+//! The case table on every device: with all features and at WebGPU's floor, with poisoned memory
+//! and guard zones, planned for exact sizes and, if a case has symbols, for ranges.
 
 use std::collections::BTreeMap;
 
@@ -15,10 +15,10 @@ use crate::devices;
 use crate::interpret_device::Checked;
 use crate::{Need, ran, skip, tell};
 
-/// What is known to be wrong, with the reason. A row fails as soon as its device is right.
+/// Known failures, with the reason. A row fails as soon as its device is right.
 const KNOWN: [KnownFailure; 0] = [];
 
-/// The suite on every device of the machine for which `suite` gives one.
+/// The suite on every device of the machine for which `suite` returns one.
 fn on_every_device(floors: bool, suite: impl Fn(&Runtime, Conformance) -> Option<Conformance>) {
     let mut found = ConformanceReport::default();
     let mut covered = Vec::new();
@@ -45,7 +45,7 @@ fn on_every_device(floors: bool, suite: impl Fn(&Runtime, Conformance) -> Option
     found.assert_passed();
 }
 
-/// Products of rounded rows in every way that devices have, also where the ranking takes another.
+/// Products of quantised rows by every engine of a device, also if the ranking prefers another.
 #[test]
 fn products_of_rounded_rows_are_right_in_every_way() {
     for how in ["matvec_int8", "matvec_prequant"] {
@@ -68,10 +68,10 @@ fn products_of_rounded_rows_are_right_in_every_way() {
     }
 }
 
-/// Cases of products of two computed matrices, and an engine on cooperative matrices that does them.
+/// Cases of products of two computed matrices, and an engine on cooperative matrices for them.
 const ON_MATRICES: (&str, &str) = ("library/f16/", "wgsl.matmul_batched_coop");
 
-/// The ranking takes large tiles for large matrices only.
+/// The ranking uses large tiles only for large matrices.
 #[test]
 fn products_of_matrices_are_right_by_tiles() {
     for (cases, engine) in [("matmul/", "wgsl.matmul_batched_tiled"), ON_MATRICES] {
@@ -97,7 +97,7 @@ fn products_by_tiles_have_cases_where_there_is_matrix_hardware() {
     suite.complete(true).run(&runtime).unwrap().assert_passed();
 }
 
-/// CUDA alone has them; `interpret_kernels` meets what they say everywhere.
+/// Only CUDA has them; `interpret_kernels` checks their definition everywhere.
 #[test]
 fn products_of_several_rounded_rows_are_right_by_tiles() {
     on_every_device(false, |runtime, suite| {
@@ -114,7 +114,7 @@ fn every_case_is_right_on_every_device() {
     on_every_device(true, |_, suite| Some(suite));
 }
 
-/// Products of every size on cooperative matrices, which the ranking takes for many rows only.
+/// Products of every size on cooperative matrices, which the ranking uses only for many rows.
 fn products_on_matrices(way: &str) {
     for (cases, packed) in [("int8/", true), ("in_f16/", false)] {
         on_every_device(false, |runtime, suite| {
@@ -144,16 +144,16 @@ fn products_on_cooperative_matrices_are_right() {
 }
 
 #[test]
-fn products_of_weights_made_halves_are_right() {
+fn products_of_weights_decoded_to_f16_are_right() {
     products_on_matrices("wgsl.matmul_f16_coop");
 }
 
 #[test]
-fn products_of_halves_by_a_library_are_right() {
+fn products_of_f16_by_a_library_are_right() {
     products_on_matrices("cuda.cublaslt.f16");
 }
 
-/// The ranking takes it for many tokens only.
+/// The ranking uses it only for many tokens.
 #[test]
 fn attention_on_cooperative_matrices_is_right() {
     on_every_device(false, |runtime, suite| {
@@ -162,7 +162,7 @@ fn attention_on_cooperative_matrices_is_right() {
     });
 }
 
-/// The ranking takes it on large devices only.
+/// The ranking uses it only on large devices.
 #[test]
 fn attention_is_right_with_keys_spread_over_workgroups() {
     on_every_device(true, |runtime, suite| {
@@ -172,7 +172,7 @@ fn attention_is_right_with_keys_spread_over_workgroups() {
     });
 }
 
-/// Few devices have subgroups of just 32 lanes; `interpret_kernels` meets them everywhere.
+/// Few devices have subgroups of exactly 32 lanes; `interpret_kernels` tests them everywhere.
 #[test]
 fn attention_is_right_where_lanes_share_keys() {
     for cases in ["attention/", "f16_kv/"] {
@@ -201,7 +201,7 @@ fn every_device_has_a_bandwidth() {
     }
 }
 
-/// An operation that is applied where its reader reads must not read a state after its update.
+/// An operation fused into its reader must not read a state after its update.
 #[test]
 fn what_reads_a_state_reads_it_before_the_update() {
     let mut graph = Graph::new("old state");

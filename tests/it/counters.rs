@@ -1,4 +1,4 @@
-//! Words in which workgroups count (`TensorRole::Counters`): zero again after each run.
+//! Counters of workgroups (`TensorRole::Counters`): zero again after each run.
 
 use std::time::Duration;
 
@@ -17,10 +17,10 @@ use crate::{devices, tell};
 
 const PAST: Symbol = Symbol::new("past");
 const KEYS: u64 = 300;
-/// Of many slices, then of one, of fewer than before, and of many again.
+/// With many slices, then one, fewer than before, and many again.
 const RUNS: [u64; 6] = [KEYS - 1, 0, 70, KEYS - 1, 10, KEYS - 1];
 
-/// Two attentions one behind the other, of one token with four heads of 64 over two key heads.
+/// Two attentions in sequence, of one token with four heads of 64 over two key heads.
 fn graph() -> Graph {
     let mut g = Graph::new("attention");
     let q = g.input("q", Shape::new([1, 4, 64]), DType::F32);
@@ -44,7 +44,7 @@ fn numbers(count: u64, seed: u64) -> Vec<u8> {
     (0..count).flat_map(|i| number(i).to_le_bytes()).collect()
 }
 
-/// Whether the device has the kernel; then its runs are held to those of another.
+/// Whether the device has the kernel; its runs are then compared with those of another.
 fn check(label: &str, runtime: &Runtime) -> bool {
     let profile = runtime.device().profile();
     let instance = |engine| {
@@ -78,7 +78,7 @@ fn check(label: &str, runtime: &Runtime) -> bool {
 }
 
 #[test]
-fn who_is_last_is_told_in_each_run_anew() {
+fn the_last_workgroup_is_determined_anew_in_each_run() {
     let checked = Runtime::on(Checked::with_library_and_matrices(), Sync::Lazy, None).unwrap();
     assert!(check("interpreter", &checked), "the kernel does not apply");
     for (label, runtime) in devices::every(false) {
@@ -88,7 +88,7 @@ fn who_is_last_is_told_in_each_run_anew() {
     }
 }
 
-/// In the memory of a trial they are what was there before, unless somebody writes zeros.
+/// In benchmark memory they keep earlier contents unless zeros are written.
 #[test]
 fn trials_begin_with_words_at_zero() {
     let mut runtime = Runtime::on(Checked::with_library_and_matrices(), Sync::Lazy, None).unwrap();

@@ -1,4 +1,4 @@
-//! CUDA alone: what is told where it is not, what is measured where it is.
+//! CUDA only: reports without CUDA, measurements with it.
 
 use std::process::Command as Process;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -30,24 +30,25 @@ fn open_cuda() -> Option<Arc<dyn Device>> {
 }
 
 #[test]
-fn what_is_missing_is_told() {
+fn missing_parts_are_reported() {
     let provider = cuda::Provider::new();
     let detection = Detection::detect_blocking("auto").unwrap();
-    let told = |name: &str| detection.absent.iter().find(|(p, _)| p == name).map(|(_, why)| why);
+    let reported =
+        |name: &str| detection.absent.iter().find(|(p, _)| p == name).map(|(_, why)| why);
     match (provider.absence(), block_on(provider.list())) {
         (Some(why), list) => {
             assert_eq!(list.unwrap(), []);
             assert!(why.contains("driver"), "{why}");
-            assert_eq!(told("cuda"), Some(&why));
+            assert_eq!(reported("cuda"), Some(&why));
             assert!(!detection.startup_line().contains(&why));
-            // Asked for by name, it is an error that says so; nothing else is taken.
+            // Requested by name it is an error, and no other device is used.
             let error = Runtime::builder().device("cuda").build().map(|_| ()).unwrap_err();
             assert!(error.is_invalid() && error.to_string().contains(&why), "{error}");
             let error = block_on(provider.open(0, OpenOptions::default())).map(|_| ()).unwrap_err();
             assert!(error.to_string().contains(&why), "{error}");
         }
         (None, Ok(list)) => {
-            assert!(!list.is_empty() && told("cuda").is_none());
+            assert!(!list.is_empty() && reported("cuda").is_none());
             assert_eq!(detection.selected().profile.id(), "cuda:0");
             let none = list.len();
             let error = block_on(provider.open(none, OpenOptions::default())).map(|_| ());
@@ -74,24 +75,24 @@ fn the_compiler_names_the_line() {
 #[test]
 fn the_program_links_no_vendors_library() {
     let own = std::env::current_exe().unwrap();
-    let Ok(told) = Process::new("readelf").arg("-d").arg(own).output() else {
+    let Ok(reported) = Process::new("readelf").arg("-d").arg(own).output() else {
         return skip(Need::Tool, "there is no readelf");
     };
-    let text = String::from_utf8_lossy(&told.stdout).to_lowercase();
+    let text = String::from_utf8_lossy(&reported.stdout).to_lowercase();
     assert!(text.contains("needed"), "{text}");
     for library in ["cuda", "nvrtc", "cublas", "opencl"] {
         assert!(!text.contains(library), "{library}: {text}");
     }
 }
 
-/// Held by the test that asks for nearly all memory and those that need much, or that start a process which needs some.
+/// Held by tests that need much memory or start a process that needs some.
 static MEMORY: Mutex<()> = Mutex::new(());
 
 #[test]
 fn memory_that_the_driver_refuses_leaves_the_device_usable() {
     let Some(device) = open_cuda() else { return };
     let _memory = MEMORY.lock().unwrap_or_else(PoisonError::into_inner);
-    // The context has some of it already. Less would be taken from tests beside this one.
+    // The context already uses some of it. A smaller budget would affect concurrent tests.
     let bytes = device.profile().memory_bytes - (64 << 20);
     for _ in 0..2 {
         let error = device.alloc(bytes, Usage::Weights).unwrap_err();
@@ -102,10 +103,10 @@ fn memory_that_the_driver_refuses_leaves_the_device_usable() {
     assert_eq!(device.counters().allocated_bytes, 0);
 }
 
-/// Where a child process is told to do a test's work.
+/// The variable that makes a child process do a test's work.
 const CHILD: &str = "WARPLOOM_TEST_CUDA_LOSS";
 
-/// In a process of its own, since CUDA never recovers from an illegal address.
+/// In a separate process, since CUDA never recovers from an illegal address.
 #[test]
 fn an_illegal_address_is_the_loss_of_the_device() {
     if std::env::var_os(CHILD).is_some() {
@@ -115,10 +116,10 @@ fn an_illegal_address_is_the_loss_of_the_device() {
         return;
     }
     let text = alone("cuda::an_illegal_address_is_the_loss_of_the_device");
-    assert!(text.contains("the loss was told"), "{text}");
+    assert!(text.contains("the loss was reported"), "{text}");
 }
 
-/// Runs a test in a process of its own, which must end well; what it tells.
+/// Runs a test in a separate process, which must succeed; returns its output.
 fn alone(name: &str) -> String {
     let _memory = MEMORY.lock().unwrap_or_else(PoisonError::into_inner);
     let own = std::env::current_exe().unwrap();
@@ -129,8 +130,8 @@ fn alone(name: &str) -> String {
     text
 }
 
-/// Drivers that are unloaded leave functions to call in threads that used them. In a process of its
-/// own, where no other test holds a device.
+/// Unloaded drivers leave thread-exit functions behind. In a separate process, in which no other
+/// test holds a device.
 #[test]
 fn a_thread_that_looked_for_devices_ends_well() {
     if std::env::var_os(CHILD).is_none() {
@@ -167,10 +168,10 @@ fn lose() {
     assert!(later.iter().all(|error| error.is_device_lost()), "{later:?}");
     device.free(Resource::Prepared(prepared));
     drop(device);
-    tell("the loss was told");
+    tell("the loss was reported");
 }
 
-/// Microseconds of the device from one timestamp to the next, the least of some submits.
+/// Device time between two timestamps in microseconds: the minimum of several submits.
 fn least_us(device: &dyn Device, list: &[(warploom::provider::PreparedId, Args)], n: usize) -> f64 {
     let mut least = f64::INFINITY;
     for _ in 0..n {
@@ -182,7 +183,7 @@ fn least_us(device: &dyn Device, list: &[(warploom::provider::PreparedId, Args)]
     least
 }
 
-/// 200 launches, each on what the one before made. The grid is n / 64 groups, or fixed.
+/// 200 launches, each on the result of the previous one. The grid is n / 64 groups, or fixed.
 fn chain(n: Option<Symbol>, groups: i64) -> Recording {
     let mut work = Recording { label: "chain".into(), ..Default::default() };
     let y = work.slot("y", 4 << 20);
@@ -199,7 +200,7 @@ fn chain(n: Option<Symbol>, groups: i64) -> Recording {
     work
 }
 
-/// Tells figures; it fails only where a chain that is replayed is slower than one that is not.
+/// Prints figures; fails only if a replayed chain is slower than one that is not.
 #[test]
 fn a_chain_of_200_kernels_replayed() {
     const N: Symbol = Symbol::new("n");
@@ -243,7 +244,7 @@ fn a_chain_of_200_kernels_replayed() {
     }
 }
 
-/// Tells figures; it fails only where bytes do not arrive.
+/// Prints figures; fails only if bytes do not arrive.
 #[test]
 fn uploads_of_a_gigabyte() {
     let Some(device) = open_cuda() else { return };
@@ -267,7 +268,8 @@ fn uploads_of_a_gigabyte() {
     tell(&format!("cuda: upload of 1 GiB from the heap: {:.1} GB/s", size as f64 / best / 1e9));
 }
 
-/// Bytes that the device can read by itself are not copied on the host, but where they have to wait their turn.
+/// Bytes that the device can read itself are copied on the host only if they must wait for their
+/// turn.
 #[test]
 fn pinned_memory_is_read_from_where_it_is() {
     const BYTES: usize = 8 << 20;

@@ -1,5 +1,6 @@
-//! Calls of cuBLASLt: right in every case of the table, in order with what is around them, and refused in
-//! words where they cannot be. Skipped, in words, where there is no CUDA device or no library.
+//! Calls of cuBLASLt: correct in every case of the table, ordered with the launches around them,
+//! and clear errors if a call is impossible. Skipped with a message without a CUDA device or
+//! library.
 
 use std::sync::Arc;
 
@@ -19,7 +20,7 @@ use crate::vendor_gemm::{CASES, ENGINE};
 use crate::webgpu_host::*;
 use crate::{Need, skip, tell};
 
-/// The first CUDA device, where it has the library.
+/// The first CUDA device, if it has the library.
 fn with_library(options: OpenOptions) -> Option<Arc<dyn Device>> {
     let provider = cuda::Provider::new();
     let list = block_on(provider.list()).unwrap_or_default();
@@ -73,8 +74,8 @@ fn library_products_are_right() {
     report.assert_passed();
 }
 
-/// Launches before and behind a call become graphs, sizes and buffers change from submit to submit, and all
-/// keeps its order. Small whole numbers: every sum is exact, in whatever order.
+/// Launches before and after a call become graphs, sizes and buffers change between submits, and
+/// the order is kept. Small integers: every sum is exact in any order.
 #[test]
 fn a_call_stands_between_graphs_in_its_order() {
     const M: Symbol = Symbol::new("m");
@@ -151,7 +152,7 @@ fn product(device: &dyn Device, gemm: Gemm, a: &[f32], b: &[f32], size: usize) -
     run(device, &work, &ranges, Args::default()).remove(0)
 }
 
-/// Of numbers with 21 significant bits nothing is lost, but where TF32 is named.
+/// Values with 21 significant bits lose nothing, except with TF32.
 #[test]
 fn f32_is_multiplied_as_it_is() {
     let Some(device) = with_library(OpenOptions::default()) else { return };
@@ -189,7 +190,7 @@ fn calls_that_cannot_be_are_refused_in_words() {
     assert_works(&*device);
 }
 
-/// Where a budget has no room for the library's workspace, products go without.
+/// If the budget has no room for the library's workspace, products run without it.
 #[test]
 fn a_small_budget_has_products_without_a_workspace() {
     let budget = OpenOptions { memory_budget: Some(4 << 20), ..Default::default() };
@@ -200,9 +201,9 @@ fn a_small_budget_has_products_without_a_workspace() {
     assert_eq!(product(&*device, gemm(DType::F32), &a, &b, size), a);
 }
 
-/// Every provider that calls no library, and CUDA's devices at the floor.
+/// Every provider without library calls, and CUDA devices at the floor.
 #[test]
-fn who_has_no_library_says_so() {
+fn a_missing_library_is_reported() {
     let wanted = spec(gemm(DType::F16));
     let refused = |device: &dyn Device| {
         let error = block_on(device.compile(&wanted)).unwrap_err();
@@ -217,7 +218,7 @@ fn who_has_no_library_says_so() {
     refused(&*block_on(cpu.open(0, OpenOptions::default())).unwrap());
     let cuda = cuda::Provider::new();
     for profile in block_on(cuda.list()).unwrap_or_default() {
-        let told = profile.driver.contains("no cuBLASLt");
-        assert_eq!(told, !profile.has_gemm_library, "{}", profile.driver);
+        let reported = profile.driver.contains("no cuBLASLt");
+        assert_eq!(reported, !profile.has_gemm_library, "{}", profile.driver);
     }
 }

@@ -1,4 +1,4 @@
-//! What a runtime is built from: providers of the caller beside those of the crate.
+//! Providers that the caller adds to the built-in ones.
 
 use std::process::Command;
 use std::sync::Arc;
@@ -10,13 +10,13 @@ use warploom::{Error, Result, Runtime, Tensor};
 
 use crate::interpret_device::Checked;
 
-/// Two devices on the interpreter, with faults to order.
+/// Two devices on the interpreter, with configurable faults.
 #[derive(Clone, Default)]
 struct Own {
     name: Option<&'static str>,
-    /// What the first profile calls its provider.
+    /// The provider name of the first profile.
     says: Option<&'static str>,
-    /// What the device that is opened calls its provider.
+    /// The provider name of the opened device.
     opens: Option<&'static str>,
     executes_nothing: bool,
     cannot_list: bool,
@@ -62,7 +62,7 @@ fn selected(builder: RuntimeBuilder) -> String {
     built.device().profile().id()
 }
 
-/// The word for what is wrong; the builder must not succeed.
+/// The error text of a builder that must fail.
 fn refused(builder: RuntimeBuilder) -> String {
     let error = builder.build().expect_err("an error");
     error.to_string()
@@ -73,7 +73,7 @@ fn a_provider_of_the_caller_comes_first_and_runs() {
     let runtime = Arc::new(with(Own::default()).build().unwrap());
     let line = runtime.startup_line();
     assert!(line.starts_with("requested=auto detected=[mine:0 \"interpreter\", mine:1 "), "{line}");
-    let why = "selected=mine:0 (of a provider that the application brings)";
+    let why = "selected=mine:0 (from a provider of the application)";
     assert!(line.contains(why), "{line}");
     let ids = runtime.detection().devices.iter().map(|d| d.profile.id());
     assert!(ids.collect::<Vec<_>>().contains(&"cpu:0".to_string()), "the others are there still");
@@ -117,12 +117,12 @@ fn what_executes_nothing_is_taken_by_name_only() {
 }
 
 #[test]
-fn what_fails_is_told_and_passed_over_unless_it_is_asked_for() {
+fn a_failing_device_is_reported_and_skipped_unless_requested() {
     let first = Own { broken: Some(0), ..Own::default() };
     let runtime = with(first.clone()).build().unwrap();
     let line = runtime.startup_line();
-    let told = " failed=mine:0: opening mine:0: the fan stands still";
-    assert!(line.contains("selected=mine:1 (") && line.contains(told), "{line}");
+    let reported = " failed=mine:0: opening mine:0: the fan stands still";
+    assert!(line.contains("selected=mine:1 (") && line.contains(reported), "{line}");
     for name in ["mine", "mine:0"] {
         let error = refused(with(first.clone()).device(name));
         assert!(error.contains("opening mine:0: the fan stands still"), "{error}");
@@ -142,17 +142,17 @@ fn a_device_that_answers_to_another_name_is_a_failure() {
     let says = Own { says: Some("cpu"), ..Own::default() };
     let detection = with(says).detect().unwrap();
     assert_ne!(detection.selected().profile.provider, "mine");
-    let told = ("mine".to_string(), "the profile of mine:0 says that it is cpu:0".to_string());
-    assert!(detection.failures.contains(&told), "{:?}", detection.failures);
+    let message = ("mine".to_string(), "the profile of mine:0 has the id cpu:0".to_string());
+    assert!(detection.failures.contains(&message), "{:?}", detection.failures);
     let opens = Own { opens: Some("cuda"), ..Own::default() };
     let error = refused(with(opens).device("mine:1"));
-    assert!(error.contains("the device that mine:1 opened says that it is cuda:1"), "{error}");
+    assert!(error.contains("the device that mine:1 opened has the id cuda:1"), "{error}");
 }
 
 #[test]
 fn a_name_that_is_taken_or_none_is_refused() {
     let named = |name| Own { name: Some(name), ..Own::default() };
-    // Those of this crate, whether or not this build has them.
+    // The built-in providers, whether or not this build has them.
     for name in ["cuda", "webgpu", "opencl", "cpu", "null"] {
         let error = refused(with(named(name)).device("cpu"));
         assert!(error.contains(&format!("called {name:?}: that is one of warploom")), "{error}");
@@ -167,7 +167,7 @@ fn a_name_that_is_taken_or_none_is_refused() {
 
 const CHILD: &str = "WARPLOOM_TEST_CHILD";
 
-/// Runs a test of this file in a process of its own, with these variables.
+/// Runs a test of this file in a separate process with these variables.
 fn in_child(test: &str, variables: &[(&str, &str)]) {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.args([&format!("custom_providers::{test}"), "--exact", "--nocapture"]);
@@ -194,7 +194,7 @@ fn its_devices_are_asked_for_by_the_environment() {
     assert!(error.contains("no device \"mine:1\""), "{error}");
 }
 
-/// The variables whose settings a builder has, but for the device's.
+/// The variables that a builder setting overrides, except for the device's.
 const VARIABLES: [&str; 7] = [
     "WARPLOOM_MEMORY_BUDGET",
     "WARPLOOM_THREADS",
@@ -205,14 +205,14 @@ const VARIABLES: [&str; 7] = [
     "WARPLOOM_TUNE",
 ];
 
-/// Others, with what they may not say.
+/// Other variables, with an invalid value.
 const OTHERS: [(&str, &str); 3] = [
     ("WARPLOOM_DISPATCHES_PER_SUBMIT", "0"),
     ("WARPLOOM_ENGINE", "nonsense*"),
     ("WARPLOOM_PACKS", "no-such-folder"),
 ];
 
-/// A builder with every one of these settings but the one of this variable.
+/// A builder with every setting except that of this variable.
 fn all_but(name: &str) -> RuntimeBuilder {
     type Set = fn(RuntimeBuilder) -> RuntimeBuilder;
     let settings: [Set; 10] = [
@@ -235,7 +235,7 @@ fn all_but(name: &str) -> RuntimeBuilder {
     others.fold(Runtime::builder().device("cpu"), |builder, (_, set)| set(builder))
 }
 
-/// What is set is not looked up: neither what a variable says nor that it says nonsense.
+/// A setting overrides its variable, which is then not read, even if it is invalid.
 #[test]
 fn the_builder_wins_over_the_environment() {
     let test = "the_builder_wins_over_the_environment";

@@ -1,4 +1,4 @@
-//! Deterministic mode: each row has the bits that it has alone, whatever stands beside it, on every device.
+//! Deterministic mode: each row has the same bits alone and in any batch, on every device.
 
 use std::collections::BTreeMap;
 
@@ -12,9 +12,9 @@ use warploom_testkit::{self, Outcome};
 use crate::{devices, tell};
 
 const N: Symbol = Symbol::new("n");
-/// Rows that differ; of more, row `i` is that of `i % ROWS`.
+/// Distinct rows; row `i` is row `i % ROWS`.
 const ROWS: usize = 8;
-/// Numbers of rows, and the range of a plan that is not for this number alone.
+/// Numbers of rows, and the range of a plan for more than one number.
 const COUNTS: [(usize, (u64, u64)); 11] = [
     (1, (1, 8)),
     (2, (2, 8)),
@@ -31,7 +31,7 @@ const COUNTS: [(usize, (u64, u64)); 11] = [
 
 type Bytes = BTreeMap<String, Vec<u8>>;
 
-/// A graph of `n` rows: rows of inputs with their sizes, what all share, and rows of the output.
+/// A graph of `n` rows: row inputs with their sizes, shared inputs, and output rows.
 pub(crate) struct Case {
     name: String,
     graph: Graph,
@@ -42,7 +42,7 @@ pub(crate) struct Case {
     last: bool,
 }
 
-/// Numbers of all sizes, so that the order of their sum shows.
+/// Values of all magnitudes, so that the order of their sum is visible.
 fn numbers(count: usize, seed: u32) -> Vec<f32> {
     let mut state = seed.wrapping_mul(2_654_435_761) | 1;
     let mut next = || {
@@ -138,7 +138,7 @@ impl Case {
     }
 }
 
-/// The first row whose bits differ from those that it has alone, where there is one.
+/// The first row whose bits differ from those of the row alone, if any.
 pub(crate) fn differs(
     runtime: &Runtime,
     case: &Case,
@@ -187,7 +187,7 @@ pub(crate) fn along(name: &str, op: Op, sizes: &[u64], weights: usize) -> Case {
     case.done(y)
 }
 
-/// Reduces the first axis: rows lie along the last.
+/// Reduces the first axis: rows are along the last.
 fn columns(op: ReduceOp) -> Case {
     let mut case = Case::new(format!("reduce_{}/columns", op.name()));
     case.last = true;
@@ -198,7 +198,7 @@ fn columns(op: ReduceOp) -> Case {
     case.done(y)
 }
 
-/// The gated half of a layer, with its norm and what is added.
+/// The feed-forward part of a layer, with its norm and residual.
 pub(crate) fn feed_forward(format: Format, mode: ComputeMode) -> Case {
     let mut case = Case::new(format!("feed_forward/{format}/{mode}"));
     let x = case.x("x", &[256]);
@@ -264,7 +264,7 @@ fn spans(window: Option<u32>, half: bool) -> Case {
         let kept = case.given(name, &[700, 2, 64]);
         if half { case.op(Op::Cast(DType::F16), &[kept]) } else { kept }
     });
-    // Of fixed content: what a row sees follows from nothing but a number of the row.
+    // Fixed content: the inputs of a row depend only on its number.
     let table: Vec<i32> = (0..ROWS as i32).flat_map(|i| [41 * i, 41 * i + 37 * (i + 1)]).collect();
     let table = case.graph.constant_i32(Shape::new([ROWS, 2]), &table);
     let pick = case.x("pick", &[1]);
@@ -318,7 +318,7 @@ fn cases() -> Vec<Case> {
     cases
 }
 
-/// In the mode.
+/// A runtime in deterministic mode.
 pub(crate) fn mode() -> RunOptions {
     RunOptions { deterministic: true, ..RunOptions::default() }
 }
@@ -329,7 +329,7 @@ fn each_row_has_the_bits_that_it_has_alone() {
     let mut wrong = Vec::new();
     for (label, runtime) in devices::every(true) {
         let profile = runtime.device().profile();
-        // Kernels of a software device take long to compile: formats stand for each other there.
+        // Kernels of a software device compile slowly: formats represent each other there.
         let step = devices::sample(profile, 16).max(devices::sample_software(profile, 6));
         let begin = std::time::Instant::now();
         let cases: Vec<&Case> = cases.iter().step_by(step).collect();
@@ -350,7 +350,7 @@ fn each_row_has_the_bits_that_it_has_alone() {
     assert!(wrong.is_empty(), "{} wrong:\n{}", wrong.len(), wrong.join("\n"));
 }
 
-/// The table of cases means the same in this mode, and nothing in it lacks an engine.
+/// The case table has the same results in this mode, and every case has an engine.
 #[test]
 fn every_case_is_right_in_deterministic_mode() {
     let cases = warploom_testkit::cases();

@@ -1,4 +1,4 @@
-//! Engines in deterministic mode: which are taken, left out and caught, and what is told.
+//! Engines in deterministic mode: selection, exclusion, detection and reports.
 
 use std::sync::Arc;
 
@@ -15,8 +15,8 @@ use warploom::runtime::{RunOptions, Runtime};
 
 use crate::deterministic::{along, differs, feed_forward};
 
-/// Sums of rows of x in WGSL of its own, whose lanes take columns in turn: as many lanes as fit the number of rows,
-/// which it hides.
+/// Sums of rows of x in its own WGSL, whose lanes take columns in turn: the number of lanes depends
+/// on the number of rows, which it hides.
 struct SplitByRows {
     id: EngineId,
     honest: bool,
@@ -86,7 +86,7 @@ impl Engine for SplitByRows {
     }
 }
 
-/// The check fails for an engine whose order is not what it says, and the mode leaves out one that says so.
+/// The check detects a wrongly declared order, and the mode excludes an engine without one.
 #[test]
 fn an_engine_that_splits_by_rows_is_caught_or_left_out() {
     let sum = Op::Reduce { op: ReduceOp::Sum, axes: vec![1], keep: false };
@@ -95,7 +95,7 @@ fn an_engine_that_splits_by_rows_is_caught_or_left_out() {
         let mut runtime = Runtime::builder().device("cpu").build().unwrap();
         let id = EngineId::new("acme.split_by_rows");
         runtime.registry_mut().add(Arc::new(SplitByRows { id: id.clone(), honest })).unwrap();
-        // The mode has to leave it out even where it is wanted.
+        // The mode must exclude it even if it is preferred.
         let options =
             RunOptions { deterministic: mode, preferred: vec![id], ..RunOptions::default() };
         let differs = differs(&runtime, &case, &options).unwrap();
@@ -103,7 +103,8 @@ fn an_engine_that_splits_by_rows_is_caught_or_left_out() {
     }
 }
 
-/// Without the mode the CPU adds in another order for one row than for many: what the mode is there for.
+/// Without the mode the CPU sums in a different order for one row than for many: the reason for the
+/// mode.
 #[test]
 fn without_the_mode_bits_depend_on_the_rows() {
     let runtime = Runtime::builder().device("cpu").build().unwrap();
@@ -155,8 +156,8 @@ fn an_operation_without_an_order_is_an_error_that_names_what_was_refused() {
     );
 }
 
-/// The bits of a row may not follow from how many there are, so no engine of another order steps in where a launch of
-/// the first has too few workgroups.
+/// The bits of a row must not depend on the number of rows, so no engine of another order replaces
+/// the first if its launch has too few workgroups.
 #[test]
 fn more_rows_than_a_launch_has_are_an_error_that_names_the_operation() {
     const MANY: u64 = 70_000;
@@ -222,7 +223,7 @@ fn more_rows_than_a_launch_has_are_an_error_that_names_the_operation() {
     }
 }
 
-/// What was measured is taken where it adds in the order that the mode takes anyway.
+/// A measured choice is used if its reduction order is the one that the mode uses anyway.
 #[test]
 fn a_tuned_choice_is_taken_in_its_order_alone() {
     let mut graph = Graph::new("product");
@@ -253,8 +254,8 @@ fn a_tuned_choice_is_taken_in_its_order_alone() {
             let choice = &plan.choices[0];
             assert_eq!(choice.engine.as_ref(), Some(&id), "{}", choice.why);
             assert_eq!(choice.tuned.is_some(), in_order || !deterministic, "{}", choice.why);
-            let told = choice.why.contains("left out: another order");
-            assert_eq!(told, deterministic && !in_order, "{}", choice.why);
+            let reported = choice.why.contains("left out: another order");
+            assert_eq!(reported, deterministic && !in_order, "{}", choice.why);
         }
     }
 }

@@ -1,5 +1,5 @@
-//! Deterministic mode of a session: a text's logits, bit for bit, one token at a time, in pieces, at once, in a
-//! batch, with any number of threads, run after run.
+//! Deterministic mode of a session: logits of a text are equal bit for bit token by token, in
+//! chunks, as one prompt, in a batch, with any number of threads, and in every run.
 
 use std::sync::Arc;
 
@@ -24,13 +24,13 @@ fn session(runtime: &Arc<Runtime>, model: &Arc<Model>, n: usize, mode: ComputeMo
     Session::new(runtime.clone(), model.clone(), options, &mut |_, _| {}).unwrap()
 }
 
-/// Tokens of no text in particular, another for each number.
+/// Arbitrary tokens, different for each number.
 fn text(model: &Model, number: usize, len: usize) -> Vec<u32> {
     let vocabulary = model.config().vocabulary;
     (0..len).map(|i| ((i * 7919 + 31 * number + i * i) % (vocabulary - 3) + 3) as u32).collect()
 }
 
-/// The words of logits after each token, with the text cut into pieces of these lengths in turn.
+/// The words of logits after each token, with the text split into chunks of these lengths in turn.
 fn logits(session: &mut Session, tokens: &[u32], pieces: &[usize]) -> Vec<Vec<u32>> {
     let (mut rest, mut all) = (tokens, Vec::new());
     session.truncate(0).unwrap();
@@ -55,7 +55,7 @@ fn assert_equal(what: &str, have: &[Vec<u32>], want: &[Vec<u32>]) {
     }
 }
 
-/// Modes that are tested: one where each kernel takes long to compile.
+/// The tested modes: only one if each kernel compiles slowly.
 fn modes(runtime: &Runtime) -> &'static [ComputeMode] {
     let all = &[ComputeMode::F32, ComputeMode::Int8];
     &all[..if devices::sample(runtime.device().profile(), 2) == 1 { 2 } else { 1 }]
@@ -144,7 +144,7 @@ fn threads_change_no_bit() {
     }
 }
 
-/// How often a token is repeated: `WARPLOOM_REPEATS`, else 1,000, and few where a device is emulated.
+/// Repetitions of a token: `WARPLOOM_REPEATS`, else 1,000, and few on an emulated device.
 fn repeats(runtime: &Runtime) -> usize {
     let asked = std::env::var("WARPLOOM_REPEATS").ok().and_then(|text| text.parse().ok());
     asked.unwrap_or(if slow(runtime) { 20 } else { 1000 })

@@ -1,5 +1,5 @@
-//! What goes wrong is told, once, to the right caller, and the device stays usable: the same on
-//! every provider of GPUs.
+//! Errors reach the right caller once, and the device stays usable: the same for every GPU
+//! provider.
 
 use warploom::base::Dim;
 use warploom::base::platform::block_on;
@@ -107,7 +107,7 @@ fn kernels_that_do_not_compile_say_where() {
 #[test]
 fn recordings_that_are_wrong_are_refused() {
     on_each(OpenOptions::default(), |device| {
-        // Where the next binding of the same buffer may start: some drivers want 512 bytes.
+        // Offset of the next binding of the same buffer: some drivers need 512 bytes.
         let next = u64::from(device.profile().binding_alignment).max(256);
         let range = floats(&*device, &vec![0.0; next as usize / 4 + 64]);
         block_on(device.compile(&affine())).unwrap();

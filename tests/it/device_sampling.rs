@@ -1,4 +1,5 @@
-//! A seed gives one text: drawn by the host or the device, ahead or not, alone or among others.
+//! A seed gives one text, whether the host or the device samples, with or without run-ahead, alone
+//! or in a batch.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -27,7 +28,7 @@ fn session(runtime: &Arc<Runtime>, model: &Arc<Model>, sequences: usize) -> Sess
     Session::new(runtime.clone(), model.clone(), options, &mut |_, _| {}).unwrap()
 }
 
-/// Settings that differ, as requests of a server do: the command's own, hot and unlimited, greedy, narrow.
+/// Different settings, as in requests of a server: the default, hot and unlimited, greedy, narrow.
 fn sampling(i: usize) -> Sampling {
     let usual = Sampling { seed: 41 + i as u64, ..Sampling::default() };
     match i {
@@ -43,7 +44,7 @@ fn prompt(model: &Model, i: usize) -> Vec<u32> {
     model.tokenizer().encode(PROMPTS[i], options).unwrap()
 }
 
-/// Whether rounding of logits, which differs from plan to plan, cannot change what is drawn.
+/// Whether the rounding of logits, which differs between plans, cannot change the sampled token.
 fn is_clear(logits: &[f32], draw: &Draw, token: u32) -> bool {
     (0..8u32).all(|round| {
         let noise = |id: usize| match (id as u32 ^ round).wrapping_mul(0x9e37_79b1) >> 31 {
@@ -55,7 +56,7 @@ fn is_clear(logits: &[f32], draw: &Draw, token: u32) -> bool {
     })
 }
 
-/// What the host draws of the logits, as far as it is clear.
+/// The host's sample of the logits, as far as it is unambiguous.
 fn by_host(session: &mut Session, prompt: &[u32], sampling: &Sampling, count: usize) -> Vec<u32> {
     session.truncate(0).unwrap();
     let mut sampler = Sampler::new(sampling.clone()).unwrap();
@@ -75,7 +76,7 @@ fn by_host(session: &mut Session, prompt: &[u32], sampling: &Sampling, count: us
     tokens
 }
 
-/// The device draws: `ahead` tokens at once behind the first, or one at a time.
+/// The device samples: `ahead` tokens in flight after the first, or one at a time.
 fn by_device(
     session: &mut Session,
     prompt: &[u32],
@@ -100,7 +101,7 @@ fn by_device(
     tokens
 }
 
-/// All at once, each behind its prompt, in one run a token.
+/// All in a batch, each after its prompt, one run per token.
 fn together(session: &mut Session, prompts: &[Vec<u32>], count: usize) -> Vec<Vec<u32>> {
     let mut texts: Vec<Vec<u32>> = Vec::new();
     for (i, prompt) in prompts.iter().enumerate() {
@@ -165,7 +166,7 @@ fn a_seed_gives_one_text_however_it_is_drawn() {
 }
 
 #[test]
-fn a_draw_needs_to_be_said_and_a_row_without_a_token_is_told() {
+fn a_draw_is_required_and_a_row_without_a_token_is_an_error() {
     let model = embedded();
     let runtime = Arc::new(Runtime::builder().device("cpu").build().unwrap());
     let mut session = session(&runtime, &model, 2);
@@ -174,7 +175,7 @@ fn a_draw_needs_to_be_said_and_a_row_without_a_token_is_told() {
     let error = session.run_each_blocking(&[(0, 5), (1, 6)], Wanted::Drawn).unwrap_err();
     assert!(error.is_invalid(), "{error}");
     assert_eq!(session.past(), 0);
-    // Nothing goes on from a sequence that has drawn nothing.
+    // A sequence without a sampled token cannot continue.
     let draw = sampling(0).draw(0);
     assert!(session.draw_ahead_blocking(0, &[draw]).is_err());
     session.draw_sequence_blocking(0, &[5], &draw).unwrap().unwrap();
@@ -182,7 +183,7 @@ fn a_draw_needs_to_be_said_and_a_row_without_a_token_is_told() {
     let error = session.draw_ahead_blocking(0, &draws).unwrap_err().to_string();
     assert!(error.contains("do not fit a context of 96 positions"), "{error}");
     assert_eq!(session.draw_ahead_blocking(0, &draws[..3]).unwrap().len(), 3);
-    // A best token may follow a drawn one, and the other way round.
+    // A greedy token may follow a sampled one, and vice versa.
     session.run_ahead_blocking(0, 2).unwrap();
     session.draw_ahead_blocking(0, &draws[..2]).unwrap();
     assert_eq!(session.past(), 8);

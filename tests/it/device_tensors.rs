@@ -1,4 +1,4 @@
-//! Memory that instances read: it stays as long as they and what was recorded of them.
+//! Memory that instances read lives as long as they and their recordings.
 
 use warploom::base::platform::block_on;
 use warploom::base::{DType, Format, Shape, ShapeClass, SymbolValues};
@@ -40,7 +40,7 @@ fn read(instance: &Instance) -> Vec<u8> {
     block_on(instance.read(SymbolValues::new(), vec![bytes(1.0)])).unwrap().remove(0)
 }
 
-/// Takes whatever the pool has to give of the weight's size, and fills it.
+/// Allocates from the pool's free memory of the weight's size, and fills it.
 fn overwrite(runtime: &Runtime) {
     let taken: Vec<_> =
         (0..4).map(|_| runtime.pool().take(4 * COUNT, Usage::Weights).unwrap()).collect();

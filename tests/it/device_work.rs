@@ -1,4 +1,4 @@
-//! A device does what a recording says, in its order: the same on every provider of GPUs.
+//! A device executes a recording in order: the same for every GPU provider.
 
 use warploom::base::platform::block_on;
 use warploom::base::{Dim, Symbol, SymbolValues};
@@ -80,7 +80,7 @@ fn memory_starts_as_zeros_and_writes_of_odd_length_fill_the_last_word() {
 #[test]
 fn one_submit_of_several_works_keeps_their_order() {
     on_each(OpenOptions::default(), |device| {
-        // Each work uploads x, then y = 2 y + x n: any write that comes too early shows in y.
+        // Each work uploads x, then y = 2 y + x n: any early write is visible in y.
         let mut work = Recording { label: "sum".into(), ..Default::default() };
         let (x, y) = (work.slot("x", 256), work.slot("y", 256));
         let add = source(
@@ -135,8 +135,9 @@ fn one_submit_of_several_works_keeps_their_order() {
     });
 }
 
-/// Each run reads what the one before left, as tokens do: in one submit, in several, with other work
-/// before, between and behind, and where the first dispatch writes over what is to be downloaded.
+/// Each run reads the result of the previous one, like tokens do: in one submit, in several, with
+/// other work before, between and after, and with a first dispatch that overwrites the download's
+/// source.
 #[test]
 fn runs_of_one_recording_in_a_submit_are_as_those_of_their_own() {
     on_each(OpenOptions::default(), |device| {
@@ -198,7 +199,7 @@ fn runs_of_one_recording_in_a_submit_are_as_those_of_their_own() {
                     want.extend([vec![y[63]], y[n as usize..n as usize + 2].to_vec()]);
                     number += 1;
                 }
-                // What was uploaded last stays where it is.
+                // The last upload stays in place.
                 list.push((look, Args::default()));
                 want.extend([vec![number as f32 - 1.0; 64], y.to_vec()]);
                 let ticket = device.submit(&list).unwrap();
@@ -383,7 +384,7 @@ fn the_noop_device_counts() {
     assert_eq!(device.counters().allocated_bytes, 0);
 }
 
-/// Launches that come again may be kept as one thing by a device: what changes must reach them.
+/// A device may cache repeated launches as one object: changes must reach them.
 #[test]
 fn work_that_comes_again_follows_its_arguments() {
     on_each(OpenOptions::default(), |device| {
@@ -423,7 +424,7 @@ fn work_that_comes_again_follows_its_arguments() {
     });
 }
 
-/// `w += 1` behind so many rounds of work for nothing: what is written is late, whatever begins early.
+/// `w += 1` after many rounds of useless work, so the write is late even if the next launch starts early.
 const LATE: &str = "
 struct P { n: u32, rounds: u32, a: u32, b: u32 }
 @group(0) @binding(0) var<uniform> p: P;
@@ -439,9 +440,9 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>) {
 }
 ";
 
-/// Kernels that are put on a device while the one before them runs must not read what it still writes, nor write what it
-/// still reads. Of the products one begins like that and waits itself; the other begins when all before it is done, since
-/// it reads ahead.
+/// Kernels that start while the previous one runs must neither read what it still writes nor write
+/// what it still reads. Of the products, one starts early and waits itself; the other starts when
+/// all earlier work is complete, since it reads ahead.
 #[test]
 fn weights_that_the_launch_before_makes_are_read_as_they_are_then() {
     const ROWS: u32 = 256;
@@ -461,7 +462,7 @@ fn weights_that_the_launch_before_makes_are_read_as_they_are_then() {
                 let late = source("late", LATE, &[ReadWrite], 4);
                 dispatch(&mut work, late, block, &[(w, ReadWrite)], (ROWS * COLUMNS / 64).into());
                 let mut products = [("matvec_f32", 4), ("matmul_f32", 64)];
-                // So that each comes behind the launch that writes, before it, and behind the other.
+                // So each comes after the writing launch, before it, and after the other.
                 if turn % 2 == 1 {
                     products.reverse();
                 }
@@ -481,7 +482,7 @@ fn weights_that_the_launch_before_makes_are_read_as_they_are_then() {
             let out = floats(&*device, &[0.0; (ROWS * 2 * TURNS) as usize]);
             let slots = [(!open).then_some(weights), Some(ones), Some(out)];
             let prepared = device.prepare(&work, &slots).unwrap();
-            // From the second submit on a provider may replay what it made of the first.
+            // From the second submit on, a provider may replay a recording of the first.
             for round in 0..6 {
                 let buffers = if open { vec![(w, weights)] } else { Vec::new() };
                 let args = Args { buffers, ..Args::default() };

@@ -1,4 +1,4 @@
-//! Every device of this machine that tests run on.
+//! The devices of this machine that tests run on.
 
 use std::sync::Once;
 
@@ -7,22 +7,22 @@ use warploom::runtime::{Detection, Runtime, RuntimeBuilder, TuneMode};
 
 use crate::{Need, ran, skip, tell};
 
-/// How labels of runtimes at WebGPU's guaranteed limits end.
+/// Suffix of the labels of runtimes at WebGPU's guaranteed limits.
 pub(crate) const FLOOR: &str = " at the floor";
 
-/// Whether long lists run whole where some of them usually stand for all: `WARPLOOM_TEST_ALL=1`.
+/// Whether long lists run completely instead of a sample: `WARPLOOM_TEST_ALL=1`.
 pub(crate) fn whole() -> bool {
     std::env::var("WARPLOOM_TEST_ALL").is_ok_and(|v| v == "1")
 }
 
-/// How many cases of a long list stand for all on this device: every first, every eighth... Each
-/// kernel takes PoCL a good part of a second to compile.
+/// Stride of the sample of a long list on this device: every case, every eighth... Each kernel
+/// takes PoCL a good part of a second to compile.
 pub(crate) fn sample(profile: &DeviceProfile, step: usize) -> usize {
     if profile.provider == "opencl" { sample_software(profile, step) } else { 1 }
 }
 
-/// The same on any GPU that is the CPU in truth, lavapipe as well: for lists whose length is that
-/// for real GPUs.
+/// The same for any GPU that is really a CPU, also lavapipe: for lists whose length suits real
+/// GPUs.
 pub(crate) fn sample_software(profile: &DeviceProfile, step: usize) -> usize {
     if profile.kind == DeviceKind::Software && !whole() { step } else { 1 }
 }
@@ -37,8 +37,8 @@ pub(crate) fn compiles_slowly(label: &str, runtime: &Runtime) -> bool {
     slow
 }
 
-/// Whether tests run on this device: `WARPLOOM_TEST_DEVICE` is the beginning of the ids of those
-/// that do, such as `opencl`.
+/// Whether tests run on this device: `WARPLOOM_TEST_DEVICE` is a prefix of the ids, such as
+/// `opencl`.
 pub(crate) fn wanted(profile: &DeviceProfile) -> bool {
     let only = std::env::var("WARPLOOM_TEST_DEVICE").unwrap_or_default();
     profile.id().starts_with(&only)
@@ -92,7 +92,7 @@ pub(crate) fn of_machine(floors: bool) -> Vec<(String, Runtime)> {
     found
 }
 
-/// A runtime that nothing of this machine but the device decides about.
+/// A runtime that depends on nothing of this machine but the device.
 fn untouched(profile: &DeviceProfile) -> RuntimeBuilder {
     Runtime::builder().device(profile.id()).trusting(true).tune(TuneMode::Off)
 }

@@ -1,5 +1,5 @@
-//! Doctor: an engine that is broken on purpose is found with its first wrong number, blocked, left
-//! out by the next plan with the reason in what `explain` prints, and comes back when it is mended.
+//! Doctor: an engine with a planted fault is found with its first wrong number, blocked, excluded
+//! from the next plan with the reason in `explain`, and enabled again once it is fixed.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -16,8 +16,8 @@ use warploom_testkit::doctor::{Examination, Finding, Limits, examine};
 
 use crate::{devices, tell};
 
-/// The normalisation of this crate under another name, which claims to be faster. While it is
-/// broken it adds 1 to each mean square, so every number comes out too small.
+/// The built-in normalisation under another name, which claims to be faster. While broken it adds 1
+/// to each mean square, so every result is too small.
 struct Twin {
     id: EngineId,
     inner: Arc<dyn Engine>,
@@ -113,7 +113,7 @@ fn a_broken_engine_is_found_left_out_and_comes_back_mended() {
         let other = finding(&found, "catalogue.gather");
         assert!(matches!(other, Finding::NotExamined { .. }), "{label}: {other:?}");
 
-        // What a later process reads is what this one found.
+        // A later process reads these results.
         let findings = found.findings(None);
         assert_eq!(findings.wrong.len(), 1, "{label}: {:?}", findings.wrong);
         notebook.write(&findings).unwrap();
@@ -150,7 +150,7 @@ fn a_broken_engine_is_found_left_out_and_comes_back_mended() {
     }
 }
 
-/// What plans take comes first, should the time be up; of what is left out nothing is said.
+/// Engines that plans use come first, in case time runs out; skipped ones get no result.
 #[test]
 fn an_examination_in_part_says_which_part() {
     let runtime = Runtime::builder().device("cpu").trusting(true).build().unwrap();
@@ -176,7 +176,7 @@ fn an_examination_in_part_says_which_part() {
     assert_eq!(part.findings(Some(&before)).wrong, before.wrong, "what was known stays");
 }
 
-/// The whole table, once for each engine: none is wrong here, and few are not met.
+/// The whole table, once for each engine: none is wrong here, and few are untested.
 #[test]
 fn engines_of_this_crate_are_right() {
     let cases = warploom_testkit::cases();
@@ -197,7 +197,7 @@ fn engines_of_this_crate_are_right() {
         let right = count(|finding| matches!(finding, Finding::Right { cases: 1, .. }));
         tell(&format!("doctor: {label}: {right} engines in {:.1} s", found.seconds));
         assert!(right >= 80, "{label}: {right} of {}", found.engines.len());
-        // What can be met is: who is not has no case that is meant for it, or cannot run here.
+        // Every testable engine is tested; the others have no case or cannot run here.
         for examined in &found.engines {
             if let Finding::NotExamined { why } = &examined.finding {
                 assert!(!why.contains("although"), "{label}: {}: {why}", examined.engine);

@@ -1,5 +1,5 @@
-//! Engines are open: one of another crate (a test is one) is listed, ranked, forced, blocked, has
-//! its knobs set, and runs; and the same for those of this crate.
+//! Engines are an open set: one from another crate (here, a test) is listed, ranked, forced,
+//! blocked, tuned by knobs and run like a built-in one.
 
 use std::collections::HashSet;
 use std::path::Path;
@@ -19,7 +19,7 @@ use warploom::{Error, Result};
 
 use crate::devices;
 
-/// SiLU of f32 in WGSL of its own; `speed` is the share of the device that it claims to reach.
+/// SiLU of f32 in its own WGSL; `speed` is the share of the device that it claims to reach.
 struct Silu {
     id: EngineId,
     speed: f64,
@@ -66,7 +66,7 @@ impl Engine for Silu {
             return Err(OTHER_OPERATION.into());
         };
         if !query.is_wgsl() {
-            return Err("the device takes no WGSL".into());
+            return Err("the device does not run WGSL".into());
         }
         match x.is_contiguous() && x.format == Format::F32 {
             true => Ok(()),
@@ -112,7 +112,7 @@ impl Engine for Silu {
 
 const SHAPE: [i64; 2] = [7, 301];
 
-/// `silu(x)` alone.
+/// Only `silu(x)`.
 fn silu_graph() -> Graph {
     let mut g = Graph::new("silu");
     let x = g.input("x", Shape::new(SHAPE), DType::F32);
@@ -156,7 +156,7 @@ fn force(label: &str, id: &str) -> (Selector, EngineId) {
     (Selector::Label(label.into()), EngineId::new(id.to_string()))
 }
 
-/// Saved choices name both: an id is given once, and a version is raised with what it launches.
+/// Saved choices name both: ids are unique, and a version is incremented when the launches change.
 #[test]
 fn ids_and_versions_are_as_written_down() {
     let registry = Registry::builtin();
@@ -196,7 +196,7 @@ fn an_engine_from_outside_is_listed_with_all_it_says() {
 
     let cpu = candidates(&silu_graph(), &ShapeClass::new(), &profile("cpu-avx512"), &options);
     let [piece] = &cpu.unwrap()[..] else { panic!("one piece") };
-    let refused = (EngineId::new(Silu::NAME), "the device takes no WGSL".to_string());
+    let refused = (EngineId::new(Silu::NAME), "the device does not run WGSL".to_string());
     assert_eq!(piece.cannot, [refused]);
     assert!(piece.can.iter().all(|offer| !offer.notes.needs_compiling), "{piece:?}");
 }
@@ -229,10 +229,10 @@ fn an_engine_from_outside_is_chosen_when_it_is_cheaper_forced_or_preferred_and_n
     assert!(forced.choices[0].why.contains("forced"), "{}", forced.choices[0].why);
     let error = plan(&graph, &profile("cpu-avx512"), &options).unwrap_err();
     assert!(error.is_unsupported(), "{error}");
-    assert!(error.to_string().contains("the device takes no WGSL"), "{error}");
+    assert!(error.to_string().contains("the device does not run WGSL"), "{error}");
 }
 
-/// What is fused with a node leaves it where the engine that is forced cannot do that too.
+/// A fusion is dropped if the forced engine does not support it.
 #[test]
 fn a_forced_engine_cuts_what_it_does_not_fuse() {
     let (graph, m2, registry) = (chain_graph(), profile("apple-m2"), with_silu(0.1));
@@ -246,7 +246,7 @@ fn a_forced_engine_cuts_what_it_does_not_fuse() {
     assert_eq!(engines(&plan(&graph, &m2, &options).unwrap()).len(), 3);
 }
 
-/// A norm before a product, with the norm's own kernel forced, and a softmax behind a scale.
+/// A norm before a product, with the norm's own kernel forced, and a softmax after a scale.
 #[test]
 fn forced_engines_of_this_crate_cut_anchors_and_loops() {
     let mut g = Graph::new("norm and product");
@@ -283,7 +283,7 @@ fn forced_engines_of_this_crate_cut_anchors_and_loops() {
 }
 
 #[test]
-fn wrong_wishes_are_told_by_name() {
+fn wrong_engine_choices_are_errors_with_the_name() {
     let (graph, m2, registry) = (silu_graph(), profile("apple-m2"), with_silu(1.0));
     let error = |change: &dyn Fn(&mut Options)| {
         let mut options = Options::new(&registry);
@@ -317,7 +317,7 @@ fn wrong_wishes_are_told_by_name() {
     assert!(said.contains("acme.silu: blocked by the caller"), "{said}");
 }
 
-/// Knobs reach the kernels of this crate, each bounded by those before it.
+/// Knobs reach the built-in kernels; earlier knobs bound later ones.
 #[test]
 fn knobs_change_kernels() {
     let mut g = Graph::new("product");
@@ -340,14 +340,14 @@ fn knobs_change_kernels() {
     let kernel = with("wgsl.matmul.q4_k", &[("tile_m", 16), ("tile_n", 128)]).unwrap();
     assert!(kernel.contains("(BM=16,BN=128)"), "{kernel}");
     let error = with("wgsl.matvec.q4_k", &[("threads", 256), ("rows", 4)]).unwrap_err();
-    assert!(error.to_string().contains("rows = 4 is none of 1, 2"), "{error}");
+    assert!(error.to_string().contains("rows = 4 is not one of 1, 2"), "{error}");
     let error = with("wgsl.matmul.q4_k", &[("tile_m", 128), ("tile_n", 128)]).unwrap_err();
     assert!(error.to_string().contains("tile_n = 128"), "{error}");
 }
 
-/// Memory that an engine needs for itself is told before a plan is made.
+/// An engine's workspace is known before a plan is made.
 #[test]
-fn workspace_is_told() {
+fn the_workspace_is_reported() {
     let mut g = Graph::new("gather");
     let x = g.input("x", Shape::new([16, 24]), DType::F32);
     let ids = g.input("ids", Shape::new([3]), DType::I32);
@@ -369,8 +369,8 @@ fn bytes(values: &[f32]) -> Vec<u8> {
     values.iter().flat_map(|v| v.to_le_bytes()).collect()
 }
 
-/// On every device of this machine: WGSL runs it with the right numbers, alone and cut out of a
-/// chain, with each value of its knob; the CPU refuses it with its reason.
+/// On every device of this machine: WGSL runs it correctly, alone and split from a chain, with each
+/// value of its knob; the CPU refuses it with its reason.
 #[test]
 fn an_engine_from_outside_runs() {
     let (silu, chain) = (silu_graph(), chain_graph());
@@ -383,7 +383,7 @@ fn an_engine_from_outside_runs() {
             let plan = plan(graph, runtime.device().profile(), &options);
             if runtime.device().profile().provider == "cpu" {
                 let error: Error = plan.unwrap_err();
-                assert!(error.to_string().contains("the device takes no WGSL"), "{error}");
+                assert!(error.to_string().contains("the device does not run WGSL"), "{error}");
                 continue;
             }
             let plan = plan.unwrap();

@@ -1,4 +1,4 @@
-//! Products that may be summed in `f16`: that it is asked for, what the ranking makes of it, and what comes out.
+//! Products that may accumulate in `f16`: the option, the ranking, and the results.
 
 use std::collections::BTreeSet;
 
@@ -17,7 +17,7 @@ use crate::interpret_device::Checked;
 
 const ENGINE: &str = "wgsl.matmul_batched_coop.f16_accumulate";
 
-/// The product of square matrices of halves, stored so.
+/// The product of square f16 matrices, stored as f16.
 fn product(size: u64, to: DType) -> Graph {
     let mut g = Graph::new("product");
     let mut operand =
@@ -46,7 +46,7 @@ fn engine(graph: &Graph, profile: &DeviceProfile, change: impl Fn(&mut Options))
 }
 
 #[test]
-fn they_are_taken_where_they_are_asked_for_and_the_result_is_halves() {
+fn f16_sums_are_used_if_enabled_and_the_result_is_f16() {
     let asked = |options: &mut Options| options.f16_accumulate = true;
     let large = product(4096, DType::F16);
     assert_eq!(engine(&large, &card(), asked), ENGINE);
@@ -54,7 +54,7 @@ fn they_are_taken_where_they_are_asked_for_and_the_result_is_halves() {
     assert_eq!(engine(&product(4096, DType::F32), &card(), asked), "wgsl.matmul_batched_coop");
     let other = DeviceProfile { has_f16_accumulate: false, ..card() };
     assert_eq!(engine(&large, &other, asked), "wgsl.matmul_batched_coop");
-    // Nothing is known of the order in which matrix units add.
+    // The summation order of tensor cores is unknown.
     let both =
         |options: &mut Options| (options.f16_accumulate, options.deterministic) = (true, true);
     assert!(!engine(&large, &card(), both).contains("coop"));
@@ -64,7 +64,7 @@ fn they_are_taken_where_they_are_asked_for_and_the_result_is_halves() {
     assert!(!taken.contains("f16_accumulate"), "{taken}");
 }
 
-/// Large tiles where there is work for the whole device, and memory for them.
+/// Large tiles if there is work for the whole device and memory for them.
 #[test]
 fn tiles_follow_the_work_and_the_memory() {
     let shape = |size: u64, profile: &DeviceProfile| {
@@ -90,7 +90,7 @@ fn tiles_follow_the_work_and_the_memory() {
     assert_eq!(shape(4096, &smaller), [4, 2, 2, 2]);
 }
 
-/// What is measured for a product that may be summed so says nothing of one that may not.
+/// Measurements with f16 sums do not apply to products without.
 #[test]
 fn measurements_are_kept_apart() {
     let registry = Registry::builtin();
@@ -109,9 +109,9 @@ fn measurements_are_kept_apart() {
     assert_eq!((listed(&with.engines), listed(&without.engines)), (true, false));
 }
 
-/// On the checked device, by every tile: within what such sums may be off, and not what sums of `f32` are.
+/// Every tile on the checked device: within the error of f16 sums, and outside that of `f32` sums.
 #[test]
-fn every_tile_is_right_without_a_fault_and_sums_in_halves() {
+fn every_tile_sums_in_f16_correctly_and_without_a_fault() {
     let cases = warploom_testkit::cases();
     let is_one = |case: &&Case| {
         case.name.starts_with("library/f16/")
@@ -168,9 +168,9 @@ fn every_tile_is_right_without_a_fault_and_sums_in_halves() {
     assert_eq!(shapes, wanted.into());
 }
 
-/// The option reaches plans from the builder, and says so.
+/// The option reaches plans from the builder, and is reported.
 #[test]
-fn a_runtime_tells_that_it_allows_them() {
+fn a_runtime_reports_that_it_allows_f16_sums() {
     let runtime = Runtime::builder().device("cpu").f16_accumulate(true).build().unwrap();
     assert!(runtime.f16_accumulate() && runtime.plan_options().f16_accumulate);
     assert!(runtime.startup_line().contains(" f16_accumulate"), "{}", runtime.startup_line());

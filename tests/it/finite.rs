@@ -1,5 +1,5 @@
-//! Models whose logits are not finite: an error that names position and logit, however tokens are
-//! chosen, and only for the sequence that meets it. Drivers of CPUs are left out, which the tests say.
+//! Models with logits that are not finite: an error that names position and logit, for every way to
+//! choose tokens, and only for the affected sequence. CPU drivers are skipped with a message.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -22,20 +22,20 @@ const TOKENS: usize = 64;
 const FIRST: u8 = b'!';
 const CONTEXT: usize = 48;
 
-/// What is wrong in the weights.
+/// The fault in the weights.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Fault {
     None,
-    /// The logit of this token is NaN whatever the text.
+    /// The logit of this token is NaN for any text.
     Logit(u32),
-    /// The logit of this token is infinite behind the token before it, and NaN behind others.
+    /// The logit of this token is infinite after the token before it, and NaN after others.
     Infinite(u32),
-    /// What stands for this token is NaN, and with it all that sees it.
+    /// The embedding of this token is NaN, and so is everything that sees it.
     Embedding(u32),
 }
 
-/// A model of one layer that counts: behind token `i` the best is `i + 1`, far above the others. Its layer adds
-/// nothing, but carries what is not a number.
+/// A model of one layer that counts: after token `i` the best is `i + 1` by far. Its layer adds
+/// nothing, but propagates values that are not finite.
 pub(crate) fn counting(format: Format, fault: Fault) -> Arc<Model> {
     let keys = [
         ("general.architecture", Meta::Str("llama".into())),
@@ -117,7 +117,7 @@ fn spoil(data: &mut [u8], format: Format, at: usize, value: f32) {
     }
 }
 
-/// The best token; the one that min-p leaves; the same, chosen by the host because of a penalty.
+/// The best token; the one that min-p keeps; the same, chosen by the host because of a penalty.
 pub(crate) fn samplings() -> [(&'static str, Sampling); 3] {
     let drawn = Sampling { min_p: 0.5, temperature: 1.0, ..Sampling::default() };
     let penalised = Sampling { repetition_penalty: 1.01, ..drawn.clone() };
@@ -141,7 +141,7 @@ fn session(
     Session::new(runtime.clone(), model.clone(), options, &mut |_, _| {}).unwrap()
 }
 
-/// The text behind tokens, how it ends or why not.
+/// The text after these tokens, and how it ends or why not.
 fn generate(
     session: &mut Session,
     prompt: &[u32],
@@ -170,7 +170,7 @@ fn letters(tokens: std::ops::Range<u32>) -> String {
     tokens.map(|token| char::from(FIRST + token as u8)).collect()
 }
 
-/// Formats and modes: what is packed is rounded to 8 bits in one of them.
+/// Formats and modes: one mode quantises activations of packed weights to 8 bits.
 fn kinds(kind: DeviceKind) -> Vec<(Format, ComputeMode, bool)> {
     let all = vec![
         (Format::Q8_0, ComputeMode::Int8, false),
@@ -181,8 +181,8 @@ fn kinds(kind: DeviceKind) -> Vec<(Format, ComputeMode, bool)> {
     all.into_iter().take(if devices::whole() { 3 } else { few }).collect()
 }
 
-/// Whether these tests leave a device out, which they say. Each model compiles its own kernels, for
-/// which drivers of CPUs take minutes; the conformance cases of `Op::Greedy` run on them.
+/// Whether these tests skip a device, with a message. Each model compiles its own kernels, for
+/// which CPU drivers take minutes; the conformance cases of `Op::Greedy` run on them.
 pub(crate) fn is_left_out(label: &str, runtime: &Runtime) -> bool {
     let is_slow = runtime.device().profile().kind == DeviceKind::Software && !devices::whole();
     if is_slow {
@@ -213,7 +213,7 @@ fn generation_ends_with_an_error_that_names_position_and_logit() {
                         Fault::None => (letters(4..16), &[]),
                         Fault::Logit(_) => (String::new(), &["position 3:", " 5 is NaN"]),
                         Fault::Infinite(_) => (String::new(), &["position 3:", " 4 is "]),
-                        // 4 to 9 stand at positions 3 to 8.
+                        // 4 to 9 are at positions 3 to 8.
                         Fault::Embedding(_) => (letters(4..10), &["position 9:", " 0 is NaN"]),
                     };
                     assert_eq!(text, want, "{what}: {done:?}");
@@ -253,7 +253,7 @@ fn runs_ahead_end_with_the_error_and_leave_the_cache_as_it_was() {
             one.truncate(0).unwrap();
             assert_eq!(one.best_sequence_blocking(0, &[4, 5]).unwrap(), Ok(6), "{label}");
             assert_eq!(one.run_ahead_blocking(0, 3).unwrap(), [7, 8, 9], "{label}");
-            // The next run reads 9; those behind it read a word that is no token.
+            // The next run reads 9; later ones read a word that is not a token.
             fails(one.run_ahead_blocking(0, ahead).unwrap_err(), "position 6:");
             assert_eq!(one.past(), 5, "{label}");
             assert!(one.run_ahead_blocking(0, 1).is_err(), "nothing goes on from it");
@@ -262,11 +262,11 @@ fn runs_ahead_end_with_the_error_and_leave_the_cache_as_it_was() {
             fails(one.draw_ahead_blocking(0, &draws[..ahead]).unwrap_err(), "position 4:");
             assert_eq!(one.past(), 1, "{label}");
         }
-        // What was run behind the fault is in the cache, and is not seen any more.
+        // Tokens run after the fault are in the cache, but no longer visible.
         one.truncate(0).unwrap();
         assert_eq!(one.best_sequence_blocking(0, &[20]).unwrap(), Ok(21), "{label}");
         assert_eq!(one.run_ahead_blocking(0, 12).unwrap(), Vec::from_iter(22..34), "{label}");
-        // Asked for one word, it is an error as well, and the cache is as before.
+        // If asked for one word, it is also an error, and the cache is unchanged.
         fails(one.run_blocking(&[9, 10], Wanted::Token).unwrap_err(), "position 15:");
         assert_eq!(one.past(), 13, "{label}");
         let none = Err(NoToken::NotFinite(0));
@@ -302,12 +302,12 @@ fn a_sequence_that_fails_leaves_the_others_right() {
                 let rows = [(2, 36, draw), (1, 12, draw), (0, 3, draw)];
                 let drawn = all.draw_each_blocking(&rows).unwrap();
                 assert_eq!(drawn, [Ok(37), none, Ok(4)], "{what}");
-                // A run that cannot say of which sequence it failed fails, and nothing has happened.
+                // A run that cannot attribute its failure to a sequence fails without any effect.
                 let error = all.run_each_blocking(&[(2, 37), (1, 3)], Wanted::Token).unwrap_err();
                 let text = error.to_string();
                 assert!(text.contains("sequence 1") && text.contains("position 5:"), "{text}");
                 assert_eq!([0, 1, 2].map(|i| all.past_of(i)), [3, 4, 7], "{what}");
-                // In the place of what failed another text is as it should be.
+                // Another text in the place of the failed one is correct.
                 all.truncate_sequence(1, 0).unwrap();
                 assert_eq!(all.best_sequence_blocking(1, &[50]).unwrap(), Ok(51), "{what}");
                 let best = all.best_each_blocking(&[(1, 51), (0, 4), (2, 37)]).unwrap();

@@ -1,5 +1,4 @@
-//! A server whose model gives logits that are not finite: the request that meets them is an error, the others are
-//! answered.
+//! A server whose model gives logits that are not finite: only the affected request is an error.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -23,7 +22,7 @@ fn server(runtime: Arc<Runtime>, fault: Fault) -> Server {
     Server::start(session, ServeOptions { address, sampling, ..Default::default() }).unwrap()
 }
 
-/// The text of an answer, and why it is no more than that.
+/// The text of an answer, and the reason of its end.
 fn wait(ticket: &Ticket) -> (String, Option<Failure>) {
     let mut text = String::new();
     loop {
@@ -54,7 +53,7 @@ fn one_request_fails_and_the_others_are_answered() {
             server.queue().submit(job).unwrap()
         };
         let ways = samplings();
-        // All in one way, then in ways that differ.
+        // All with the same settings, then with different ones.
         for turn in 0..4 {
             let way = |i: usize| &ways[if turn < 3 { turn } else { i }].1;
             let right = [ask(&[1, 2, 3], way(0)), ask(&[40], way(1))];
@@ -62,7 +61,8 @@ fn one_request_fails_and_the_others_are_answered() {
             let texts = right.each_ref().map(wait);
             assert!(matches!(&texts[0], (text, None) if text == "%&'()"), "{label}: {texts:?}");
             assert!(matches!(&texts[1], (text, None) if text == "JKLMN"), "{label}: {texts:?}");
-            // 8 and 9 are written before nothing can follow; in the other prompt 9 stands already.
+            // 8 and 9 are generated before no token can follow; the other prompt already contains
+            // 9.
             for (ticket, text, position) in [(&wrong[0], ")*", 4), (&wrong[1], "", 3)] {
                 match wait(ticket) {
                     (had, Some(Failure::Model(error))) => {

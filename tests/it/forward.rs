@@ -1,5 +1,5 @@
-//! The forward pass of a model in float64, token by token, with nothing of the engine in it but
-//! the numbers that it read: what logits are held to. `architectures` holds it to another library.
+//! The forward pass of a model in float64, token by token, which shares only the file reader with
+//! the engine: the reference for logits. `architectures` checks it against another library.
 
 use std::cell::Cell;
 use std::collections::{HashMap, HashSet};
@@ -12,7 +12,7 @@ use warploom_llm::Model;
 use warploom_llm::config::{Activation, Config};
 use warploom_models::gguf::TensorInfo;
 
-/// Codes that `nudged` moves a number by, at most: a few units of a 32-bit float of its size.
+/// Maximum shift by `nudged`, in steps: a few units of a 32-bit float of that size.
 const NUDGE: f64 = 3e-5;
 
 /// A model with every weight as a number, and its cache.
@@ -29,12 +29,12 @@ pub(crate) struct Forward {
     packed: HashSet<String>,
     /// Whether keys and values are kept as f16.
     f16_cache: bool,
-    /// Seed of what moves numbers by up to `NUDGE` codes before they are rounded; 0 for nothing.
+    /// Seed of the shifts of up to `NUDGE` steps before rounding; 0 for none.
     nudge: u64,
-    /// How near a number came to the middle of two codes, in codes: at most so near since the reset
-    /// where keys, values and queries are made, and for the last token elsewhere.
+    /// Smallest distance of a value to the midpoint of two quantisation steps, in steps, since the
+    /// reset: for queries, keys and values of all tokens, elsewhere for the last token.
     nearest: Cell<[f64; 2]>,
-    /// What each layer gets, while `inputs` runs: `[layer][token][width]`.
+    /// The input of each layer while `inputs` runs: `[layer][token][width]`.
     seen: Vec<Vec<Vec<f32>>>,
 }
 
@@ -79,8 +79,8 @@ impl Forward {
         self.nearest.set([0.5; 2]);
     }
 
-    /// From now on, numbers are moved before they are rounded, by less than the arithmetic of any
-    /// device is off: only those near the middle of two codes go to the other one.
+    /// From now on values are shifted before rounding, by less than the error of any device: only
+    /// those near a midpoint round to the other step.
     pub(crate) fn nudged(&mut self, seed: u64) {
         self.nudge = seed;
     }
@@ -91,14 +91,14 @@ impl Forward {
         self
     }
 
-    /// How near a number that the last token's results depend on came to the middle of two codes:
-    /// 0.5 at most, in codes. Of a model of one layer; keys and values of all tokens count.
+    /// Smallest distance of a value that affects the last token to the midpoint of two quantisation
+    /// steps: at most 0.5, in steps. For a model of one layer; keys and values of all tokens count.
     pub(crate) fn nearest(&self) -> f64 {
         let [all, last] = self.nearest.get();
         all.min(last)
     }
 
-    /// What each layer gets of these tokens: `[layer][token][width]`.
+    /// The input of each layer for these tokens: `[layer][token][width]`.
     pub(crate) fn inputs(&mut self, tokens: &[u32]) -> Vec<Vec<Vec<f32>>> {
         self.reset();
         self.seen = vec![Vec::new(); self.config.layers];
@@ -106,7 +106,7 @@ impl Forward {
         std::mem::take(&mut self.seen)
     }
 
-    /// Runs tokens after those before; logits after the last: `[vocabulary]`.
+    /// Runs tokens after the previous ones; returns the logits after the last: `[vocabulary]`.
     pub(crate) fn run(&mut self, tokens: &[u32]) -> Vec<f64> {
         let mut x = Vec::new();
         for token in tokens {
@@ -154,7 +154,7 @@ impl Forward {
         x
     }
 
-    /// What every head gives for one more position: `[heads * head_dim]`.
+    /// The output of every head for one more position: `[heads * head_dim]`.
     fn attention(&mut self, layer: usize, h: &[f64]) -> Vec<f64> {
         let name = |tensor: &str| format!("blk.{layer}.{tensor}");
         let (hd, kv) = (self.config.head_dim, self.config.kv_width());
@@ -212,7 +212,7 @@ impl Forward {
         x.iter().zip(&self.weights[name]).map(|(v, w)| v * scale * f64::from(*w)).collect()
     }
 
-    /// `w` `[n, k]` times `x` `[k]`, with the factor and the bias that stand beside it if they do.
+    /// `w` `[n, k]` times `x` `[k]`, with its scale and bias if there are any.
     fn product(&self, name: &str, x: &[f64]) -> Vec<f64> {
         let weight = format!("{name}.weight");
         let w = &self.weights[&weight];
@@ -301,10 +301,11 @@ fn add(x: &mut [f64], y: &[f64]) {
     x.iter_mut().zip(y).for_each(|(x, y)| *x += y);
 }
 
-/// Numbers as 8 bits say them, in blocks of 32, and how near one came to the middle of two codes.
+/// Values rounded to 8 bits in blocks of 32, and the smallest distance to the midpoint of two
+/// steps.
 fn round(x: &[f64], nudge: u64) -> (Vec<f64>, f64) {
     let mut nearest = 0.5f64;
-    // Of the number's own bits, so that a pass is the same each time.
+    // A function of the number's bits, so that a pass is reproducible.
     let moved = |v: f64| {
         let bits = (v.to_bits() ^ nudge).wrapping_mul(0xd6e8_feb8_6659_fd93);
         let bits = (bits ^ bits >> 32).wrapping_mul(0xd6e8_feb8_6659_fd93);

@@ -1,4 +1,4 @@
-//! Bodies of generated kernels, for the tests of their text and of what devices make of it.
+//! Bodies of generated kernels, for tests of their text and of their results on devices.
 
 use warploom::base::DType;
 use warploom::codegen::fused_wgsl;
@@ -125,7 +125,7 @@ pub(crate) fn addressings() -> Vec<FusedExpr> {
         });
     }
 
-    // x0 and the integers of x1 lie in one buffer, all outputs in another.
+    // x0 and the integers of x1 share one buffer, all outputs another.
     let mut shared = FusedExpr {
         rank: 2,
         inputs: vec![operand(F32, FLAT), operand(I32, FLAT), operand(F32, Addressing::Single)],
@@ -155,8 +155,8 @@ pub(crate) fn addressings() -> Vec<FusedExpr> {
     all
 }
 
-/// Two elements of a word in every way to address them, read and written from one buffer each, and
-/// a condition besides.
+/// Two elements of a word with every addressing, read from and written to one buffer each, and a
+/// condition.
 fn halves(half: DType, to: Addressing) -> FusedExpr {
     use DType::{Bool, F32};
     let flag = Operand { binding: 1, ..operand(Bool, FLAT) };
@@ -189,7 +189,7 @@ fn halves(half: DType, to: Addressing) -> FusedExpr {
     }
 }
 
-/// Ways to cut rows.
+/// Ways to split rows.
 pub(crate) fn cuts() -> Vec<Schedule> {
     let cut = |threads, held, width, subgroup| Schedule::Rows { threads, held, width, subgroup };
     vec![
@@ -251,7 +251,7 @@ fn softmax() -> FusedExpr {
     }
 }
 
-/// The same in two bytes, and the largest for each row, in a buffer of its own and not.
+/// The same in two bytes, and the maximum of each row, in a separate buffer and not.
 fn softmax_f16(half: DType) -> FusedExpr {
     let at = |addressing, binding| Operand { binding, ..operand(half, addressing) };
     FusedExpr {
@@ -281,7 +281,8 @@ fn softmax_f16(half: DType) -> FusedExpr {
     }
 }
 
-/// A residual into a norm, whose mean is written as well; four inputs of three layouts, two buffers.
+/// A residual into a norm, whose mean is written as well; four inputs of three layouts, two
+/// buffers.
 fn layer_norm() -> FusedExpr {
     let at = |addressing, binding| Operand { binding, ..operand(DType::F32, addressing) };
     let strided = Addressing::Strided;
@@ -327,7 +328,7 @@ fn every_reduction() -> FusedExpr {
     FusedExpr { rank: 2, inputs: vec![strided], values, outputs, schedule: NOT_CUT }
 }
 
-/// Indices of what is true, modulo 7 so that sums are exact; integers and bools in and out.
+/// Indices of true values, modulo 7 so that sums are exact; integers and bools in and out.
 fn indices() -> FusedExpr {
     use DType::{Bool, F32, U32};
     FusedExpr {
@@ -359,7 +360,7 @@ fn indices() -> FusedExpr {
     }
 }
 
-/// Reductions of what is the same for all elements.
+/// Reductions of values that are equal for all elements.
 fn of_constants() -> FusedExpr {
     let single = operand(DType::F32, Addressing::Single);
     FusedExpr {
@@ -380,7 +381,7 @@ fn of_constants() -> FusedExpr {
     }
 }
 
-/// One number a row, before a reduction and behind it.
+/// One number a row, before a reduction and after it.
 fn of_rows() -> FusedExpr {
     let at = |addressing, binding| Operand { binding, ..operand(DType::F32, addressing) };
     let row = Addressing::Row;

@@ -1,4 +1,4 @@
-//! Attachments on devices: products and other kernels with each kind of attachment.
+//! Fusions on devices: products and other kernels with each kind of fusion.
 
 use warploom::base::{DType, Dim, Format};
 use warploom::cpu;
@@ -11,7 +11,7 @@ use crate::fusion_job::{Job, Random};
 use crate::kernel_fusions::{odd, of_products, prologue, residual};
 use crate::webgpu_host::open;
 
-/// A table for each of these segments over `n` rows, each with rows of its own.
+/// A table for each of these segments over `n` rows, each with its own rows.
 fn tables(segments: &[Segment], n: u32) -> Vec<[u32; 6]> {
     let each = n / segments.len().max(1) as u32;
     let table = |(i, segment): (u32, &Segment)| {
@@ -76,8 +76,8 @@ fn product(
     }
 }
 
-/// Runs jobs with subgroups on a wgpu device with all it has, others on one at the floor and on the
-/// CPU.
+/// Runs jobs with subgroups on a wgpu device with all features, others on one at the floor and on
+/// the CPU.
 fn check_all(jobs: &[Job]) {
     let subgroup = |job: &&Job| job.plain.defines.iter().any(|define| define == "subgroup");
     let cpu = cpu::Provider::device(&OpenOptions::default());
@@ -125,7 +125,7 @@ fn matrix_vector_products_with_attachments() {
 fn tiled_products_with_attachments() {
     let mut jobs = Vec::new();
     for (turn, fusion) in of_products(false).into_iter().enumerate() {
-        // Of the last tiles a round of loads is for some of the threads.
+        // In the last tiles a round of loads involves only some of the threads.
         let tiles = [(5, [32, 32]), (67, [64, 64]), (83, [80, 96]), (113, [112, 32])];
         for (i, (m, [bm, bn])) in tiles.into_iter().enumerate() {
             let constants = [("BM", bm), ("BN", bn)];
@@ -142,7 +142,7 @@ fn tiled_products_with_attachments() {
     check_all(&jobs);
 }
 
-/// A kernel that is no product with a weight matrix; its first operand is of these rows and
+/// A kernel that is not a product with a weight matrix; its first operand has these rows and
 /// columns, without gaps.
 fn other(
     plain: AssetSpec,

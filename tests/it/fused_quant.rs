@@ -1,4 +1,4 @@
-//! Rows between products of halves, which leave one product as the other reads them.
+//! Rows between f16 products, which one product stores in the layout that the next one reads.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use warploom::kernel::{AssetSpec, KernelSpec, QuantEpilogue};
 use warploom::plan::{Options, Plan, tasks};
 use warploom::provider::DeviceProfile;
 
-/// Gate and up of F16, their product, and the product of that; `read`: also what is between.
+/// Gate and up of F16, their product, and the next product; with `read` also the intermediate.
 fn gated(mode: ComputeMode, rows: i64, read: bool) -> Graph {
     let mut g = Graph::new("gated");
     let x = g.input("x", Shape::new([rows, 2048]), DType::F32);
@@ -50,7 +50,7 @@ fn handed(asset: &AssetSpec) -> Option<&QuantEpilogue> {
     asset.fusion.as_ref()?.quant_epilogue.as_ref()
 }
 
-/// The steps, and how rows are handed on.
+/// The steps, and the layout of rows between them.
 fn steps(plan: &Plan) -> Vec<String> {
     let name = |asset: &&AssetSpec| match handed(asset) {
         Some(hand) => format!("{} {:?} kept: {}", asset.name, hand.form, hand.kept),
@@ -60,9 +60,9 @@ fn steps(plan: &Plan) -> Vec<String> {
 }
 
 #[test]
-fn rows_between_products_of_halves_are_handed_on_as_halves() {
+fn rows_between_f16_products_are_stored_as_f16() {
     let handed = "split_k_reduce Halves(F16Layout { rounded: false, plain: false }) kept: ";
-    // Where nothing else reads them they are not stored themselves.
+    // Rows without other readers are not stored unquantised.
     for (read, kept) in [(false, "false"), (true, "true")] {
         let found = steps(&plan(&gated(ComputeMode::F16, 512, read), Vec::new()));
         let last = format!("{handed}{kept}");
@@ -76,9 +76,10 @@ fn rows_between_products_of_halves_are_handed_on_as_halves() {
     }
 }
 
-/// Nothing rounds for the first product of a chain, which then rounds for itself apart, so that it can hand codes on.
+/// No kernel quantises for the first product of a chain, so a separate launch does, and the product
+/// has a quant epilogue.
 #[test]
-fn the_first_product_of_a_chain_hands_codes_on() {
+fn the_first_product_of_a_chain_has_a_quant_epilogue() {
     let mut g = Graph::new("chain");
     let mut x = g.input("x", Shape::new([1, 4096]), DType::F32);
     for name in ["a", "b", "c"] {
@@ -92,7 +93,7 @@ fn the_first_product_of_a_chain_hands_codes_on() {
     assert_eq!(names, ["quantize_activations", product, product, product]);
     let handing = assets(&found).iter().filter(|asset| handed(asset).is_some()).count();
     assert_eq!(handing, 2);
-    // A small one rounds in its workgroups.
+    // A small one quantises in its workgroups.
     let mut g = Graph::new("one");
     let x = g.input("x", Shape::new([1, 4096]), DType::F32);
     let w = g.weight("w", Shape::new([1024, 4096]), Format::Q4K);
@@ -103,9 +104,9 @@ fn the_first_product_of_a_chain_hands_codes_on() {
     assert_eq!(names, ["matvec_int8_q4_k"]);
 }
 
-/// A tuner measures such products as they run alone, and what it finds holds for those that are given halves.
+/// The tuner measures such products alone, and its results apply to those with f16 operands.
 #[test]
-fn what_was_measured_for_a_product_alone_holds_where_rows_are_handed_on() {
+fn measurements_of_a_product_alone_hold_with_quantised_rows() {
     let graph = gated(ComputeMode::F16, 512, false);
     let (registry, class) = (Registry::builtin(), ShapeClass::new());
     let profile = DeviceProfile::known("nvidia-h200").unwrap();
@@ -135,7 +136,7 @@ fn what_was_measured_for_a_product_alone_holds_where_rows_are_handed_on() {
     assert_eq!(tiles, [Some(2), Some(2)]);
     assert_eq!(found.iter().filter(|asset| handed(asset).is_some()).count(), 1);
     assert!(tuned.choices.iter().all(|choice| choice.tuned.is_some()));
-    // Another engine takes rows as they are.
+    // Another engine takes unconverted rows.
     let floor = of("wgsl.matmul.f16", KnobValues::default());
     assert!(
         assets(&floor).iter().all(|asset| handed(asset).is_none() && asset.name == "matmul_f16")

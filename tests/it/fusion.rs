@@ -1,4 +1,4 @@
-//! What fusion must do, read off plans: no device is needed.
+//! Requirements on fusion, checked on plans without a device.
 
 use warploom::base::{DType, Dim, Format, Shape, ShapeClass, Symbol};
 use warploom::engine::Registry;
@@ -151,9 +151,9 @@ fn a_layer_of_a_decoder_is_at_most_six_dispatches() {
     }
 }
 
-/// What a layer of each architecture costs, of a token: biases are part of their product. A norm of
-/// each head of q and k takes two kernels, and so do their rotations, which then wait for it; a norm
-/// of what a product gives is one with the residual.
+/// Kernels of a layer of each architecture for one token: biases are part of their product. A norm
+/// of each head of q and k takes two kernels, and so do their rotations, which then wait for it; a
+/// norm of a product's result is one kernel with the residual.
 #[test]
 fn what_differs_between_architectures_costs_no_more_than_it_must() {
     let most = [
@@ -196,7 +196,7 @@ fn what_differs_between_architectures_costs_no_more_than_it_must() {
     assert!(beyond.is_empty(), "{beyond}");
 }
 
-/// Each product could take a result of the other one's: both would wait for each other.
+/// Each product could consume a result of the other: both would wait for each other.
 #[test]
 fn two_products_that_need_each_other_are_not_fused_in_a_circle() {
     let mut g = Graph::new("circle");

@@ -1,4 +1,4 @@
-//! A kernel with an attachment, held to the kernel without it and a plain evaluation of the bodies.
+//! A kernel with a fusion against the kernel without it and a plain evaluation of the bodies.
 
 use std::sync::Arc;
 
@@ -33,10 +33,10 @@ impl Random {
     }
 }
 
-/// A kernel, what it is given, and what is fused into it.
+/// A kernel, its inputs and its fusion.
 pub(crate) struct Job {
     pub(crate) name: String,
-    /// Without the attachment.
+    /// Without the fusion.
     pub(crate) plain: AssetSpec,
     pub(crate) params: Vec<u32>,
     pub(crate) grid: [u32; 3],
@@ -44,7 +44,7 @@ pub(crate) struct Job {
     pub(crate) operands: Vec<Vec<u32>>,
     /// Which of them a prologue is for; its rows, columns, first element and row stride.
     pub(crate) x: (usize, [usize; 2], [usize; 2]),
-    /// The three dimensions of what it makes.
+    /// The three dimensions of its result.
     pub(crate) made: [usize; 3],
     pub(crate) attachment: KernelFusion,
     /// First row, sizes, strides and distance of each segment; none for kernels without rows.
@@ -52,7 +52,7 @@ pub(crate) struct Job {
     pub(crate) fusion_grid: [u32; 3],
 }
 
-/// What an attachment is given.
+/// Inputs of a fusion.
 #[derive(Default)]
 struct PreparedOperand {
     words: Vec<u32>,
@@ -105,7 +105,7 @@ impl Job {
         given
     }
 
-    /// The operands with what happens to the first one as it is read.
+    /// The operands with the prologue of the first one.
     fn prepared(&self, given: &PreparedOperand) -> Vec<Vec<u32>> {
         let (which, [rows, columns], [first, stride]) = self.x;
         let mut all = self.operands.clone();
@@ -137,8 +137,8 @@ impl Job {
         all
     }
 
-    /// Puts what the segments should write, from what the plain kernel made; the types of the
-    /// words that they write.
+    /// Computes the expected outputs of the segments from the plain kernel's result; returns the
+    /// types of the written words.
     fn expect(&self, made: &[f32], given: &mut PreparedOperand) -> Vec<Vec<Option<DType>>> {
         let mut types: Vec<_> = given.writes.iter().map(|b| vec![None; b.len()]).collect();
         for (i, segment) in self.attachment.segments.iter().enumerate() {
@@ -173,7 +173,7 @@ impl Job {
         types
     }
 
-    /// Runs both and compares; the reason where the device does not take the kernel.
+    /// Runs both and compares; returns the reason if the device refuses the kernel.
     pub(crate) fn check(&self, device: &Arc<dyn Device>) -> Result<(), String> {
         let spec = self.plain.clone().attach(self.attachment.clone());
         supports(&spec.name, &self.attachment).unwrap();
@@ -221,7 +221,7 @@ impl Job {
     }
 }
 
-/// A region for each operand of a body, behind what is there; its words.
+/// Appends a region for each operand of a body; returns its words.
 fn operands(
     body: &FusedExpr,
     sizes: &[usize],
@@ -237,7 +237,7 @@ fn operands(
         words.push(buffer.len() as u32);
         let mut strides: Vec<usize> =
             (0..sizes.len()).map(|d| sizes[d + 1..].iter().product()).collect();
-        // A gap between rows; positions are of rows alone, the second input is of the last place.
+        // A gap between rows; positions depend only on rows, the second input on the last place.
         strides[0] += 1;
         match (i < inputs, operand.dtype, i) {
             (true, DType::I32, _) => strides[1..].fill(0),
@@ -262,7 +262,7 @@ fn operands(
     words
 }
 
-/// What a body writes, where its anchors have these numbers.
+/// The outputs of a body for these anchor values.
 fn values_of(
     body: &FusedExpr,
     words: &[u32],
@@ -302,7 +302,7 @@ fn words_of(operand: &Operand, rank: u32) -> usize {
     if operand.addressing == Addressing::Strided { 1 + rank as usize } else { 1 }
 }
 
-/// Launches a kernel once; what the buffers that it writes hold then.
+/// Launches a kernel once; returns the written buffers.
 fn launch(
     device: &dyn Device,
     spec: AssetSpec,

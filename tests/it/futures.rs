@@ -1,4 +1,4 @@
-//! What a multi-threaded executor may take over: this compiles or it does not.
+//! Futures that a multi-threaded executor may move between threads: compiling is the test.
 
 use std::ops::ControlFlow;
 

@@ -16,14 +16,14 @@ use warploom_testkit::{Tolerance, compare, fused};
 use crate::fused_exprs::{addressings, rows};
 use crate::webgpu_host::{dispatch, download, open, part, whole};
 
-/// What no kernel writes.
+/// A value that no kernel writes.
 const POISON: u32 = 0x7fc0_dead;
 
 const CLOSE: Tolerance = Tolerance { atol: 2e-5, rtol: 1e-4, eps_count: 0.0, nmse: 1e-7 };
-/// Where the last of few digits is rounded.
+/// Position of the last digit to which few digits are rounded.
 const CLOSE_F16: Tolerance = Tolerance { atol: 1e-4, rtol: 0.008, eps_count: 0.0, nmse: 1e-4 };
 
-/// A body with everything that a dispatch takes.
+/// A body with all data of a dispatch.
 struct Launch {
     expr: FusedExpr,
     params: Vec<u32>,
@@ -32,8 +32,8 @@ struct Launch {
     writes: Vec<usize>,
 }
 
-/// Operands one after another in their buffers, none at the beginning; strided ones transposed,
-/// repeated or with gaps.
+/// Operands in sequence in their buffers, none at the start; strided ones transposed, repeated or
+/// with gaps.
 fn launch(expr: &FusedExpr, sizes: &[usize]) -> Launch {
     let n: usize = sizes.iter().product();
     let mut params = vec![n];
@@ -60,7 +60,7 @@ fn launch(expr: &FusedExpr, sizes: &[usize]) -> Launch {
         };
         let last = strides.iter().zip(sizes).map(|(stride, size)| stride * size.saturating_sub(1));
         let extent = 1 + last.sum::<usize>();
-        // Two of two bytes share a word; where it may, the first one is its second half.
+        // Two 2-byte values share a word; if possible, the first one is the second half.
         let each = 4 / operand.dtype.bytes() as usize;
         let shift = usize::from(each == 2 && operand.addressing != Addressing::Flat);
         let (words, half) = ((extent + shift).div_ceil(each), each == 2);
@@ -112,8 +112,8 @@ fn by_rows(sizes: &[usize], apart: usize) -> Vec<usize> {
     contiguous(lead, 0).into_iter().map(|stride| stride * apart).chain([0]).collect()
 }
 
-/// Numbers of size 0.75 to 1.25, every fourth negative, whose products stay in range; small integers;
-/// bools.
+/// Values of magnitude 0.75 to 1.25, every fourth negative, so that products stay in range; small
+/// integers; bools.
 fn word(dtype: DType, operand: usize, at: usize) -> u32 {
     let hash = ((at * 64 + operand + 1) as u32).wrapping_mul(0x9e37_79b1);
     let hash = (hash ^ (hash >> 15)).wrapping_mul(0x85eb_ca6b) >> 8;
@@ -137,7 +137,7 @@ fn word(dtype: DType, operand: usize, at: usize) -> u32 {
 }
 
 impl Launch {
-    /// Runs it and compares everything that lies in the written buffers.
+    /// Runs it and compares everything in the written buffers.
     fn check(&self, device: &dyn Device) {
         if let Err(what) = self.judge(self.run(device)) {
             panic!("{} {:?} {:?}: {what}", self.expr, self.expr.schedule, self.params);
@@ -159,7 +159,7 @@ impl Launch {
             let bytes: Vec<u8> = bytes.collect();
             let shape = written.values.shape.clone();
             let actual = Tensor::from_bytes(shape, operand.dtype, &bytes).unwrap();
-            // A mean of nothing is no number, here as there.
+            // A mean of no elements is NaN on both sides.
             let nothing = |t: &Tensor| t.floats().iter().all(|v| v.is_nan());
             if !nothing(&written.values) || !nothing(&actual) {
                 let close = if operand.dtype.is_half() { &CLOSE_F16 } else { &CLOSE };
@@ -224,7 +224,8 @@ impl Launch {
     }
 }
 
-/// Row lengths that a cut takes: none, one, odd ones, all that are held and more than one turn.
+/// Row lengths for a split: none, one, odd ones, all that fit registers, and more than one
+/// iteration.
 fn lengths(schedule: &Schedule) -> Vec<usize> {
     let Schedule::Rows { threads, held, width, .. } = *schedule else { return vec![7] };
     let (all, width) = ((threads * held) as usize, width as usize);

@@ -1,9 +1,9 @@
-//! Bad GGUF files, one for each way that we know a reader has been broken.
+//! Malformed GGUF files, one for each known way to break a reader.
 
 use super::gguf_writer::{Meta, Writer, Written, ramp, small};
 use warploom::base::Format;
 
-/// A file that must be refused, naming `field` and the byte where that field is.
+/// A file that must be refused, naming `field` and the byte of that field.
 pub(crate) struct Bad {
     pub(crate) name: &'static str,
     pub(crate) bytes: Vec<u8>,
@@ -158,7 +158,7 @@ fn arrays(c: &mut Cases) {
     c.add("a token of 2^64 - 1 bytes", long.bytes, "`test.tokens`: value", item);
     c.patch("a token that is not UTF-8", "key 2 value item 2", b"\xe9\x00", "value");
 
-    // 43 bytes that keep a reader without limits busy for ever.
+    // 43 bytes that keep a reader without limits busy forever.
     let endless = Writer::new().key("a", Meta::Raw(9, [&[0; 4][..], &[0xff; 8]].concat())).write();
     let at = endless.spot("key 0 value").at + 4;
     c.add("an endless array in a file of 49 bytes", endless.bytes, "array length", at);
@@ -282,7 +282,8 @@ fn tensor_sizes(c: &mut Cases) {
         let odd = odd.patch("tensor 0 type", &number.to_le_bytes());
         c.file(name, odd, "tensor 0 type", field);
     }
-    // Whole blocks, and bytes that wrap: 2^62 weights of two bits fit, the tail behind them too.
+    // Whole blocks, and sizes that wrap: 2^62 weights of two bits fit, and so does the tail after
+    // them.
     let i2_s = |inner: u64| {
         let file = Writer::new().raw_tensor("t", &[inner], 36, vec![0x55; 64]);
         file.write()

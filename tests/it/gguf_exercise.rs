@@ -1,10 +1,10 @@
-//! Reads all that an open GGUF file gives, and holds what must be true of any that opened.
+//! Reads everything in an open GGUF file, and checks the invariants of every file that opens.
 
 use warploom::base::Format;
 use warploom::{Error, quant};
 use warploom_models::gguf::{Gguf, TensorInfo, Value};
 
-/// Opens `bytes`, or gives the refusal after checking that it says what it must.
+/// Opens `bytes`, or returns the refusal after checking its text.
 pub(crate) fn open(bytes: Vec<u8>) -> Result<Gguf, Error> {
     Gguf::from_bytes(bytes, "fuzz.gguf").inspect_err(|error| {
         let text = error.to_string();
@@ -13,7 +13,7 @@ pub(crate) fn open(bytes: Vec<u8>) -> Result<Gguf, Error> {
     })
 }
 
-/// Touches every value and every byte. Gives the number of tensors decoded.
+/// Touches every value and every byte; returns the number of decoded tensors.
 pub(crate) fn read_all(gguf: &Gguf) -> usize {
     for (key, value) in gguf.metadata() {
         assert_eq!(gguf.value(key).map(|v| v.kind()), Some(value.kind()), "{key}");

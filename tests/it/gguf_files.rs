@@ -1,4 +1,4 @@
-//! The GGUF reader: what must open, what must not, and what it says.
+//! The GGUF reader: files that must open, files that must not, and its errors.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -117,7 +117,7 @@ fn metadata_reads_as_written() {
 }
 
 #[test]
-fn wrong_types_are_told_by_file_key_and_what_was_found() {
+fn wrong_types_are_errors_with_file_key_and_the_type_found() {
     let file = small()
         .key("minus", Meta::I32(-1))
         .key("large", Meta::U64(1 << 32))
@@ -301,7 +301,7 @@ fn a_copy_outlives_its_file_and_checked_metadata_stays() {
     assert_eq!(read_all(&gguf), 2);
     assert_eq!(gguf.bytes(&gguf.tensor("b.weight").unwrap()).unwrap(), &bytes[bytes.len() - 80..]);
 
-    // Same length, so that no page is missing; every byte another.
+    // The same length, so that no page is missing; every byte differs.
     let mapped = Temporary::new("mapped.gguf", &bytes);
     let gguf = Gguf::open(&mapped.0, Access::Mmap).unwrap();
     let mut file = std::fs::OpenOptions::new().write(true).open(&mapped.0).expect("opening");
@@ -310,7 +310,7 @@ fn a_copy_outlives_its_file_and_checked_metadata_stays() {
     assert_eq!(gguf.strings("test.tokens").unwrap().last(), Some("hello"));
 }
 
-/// The folders that may hold models: ours, the one beside the repository, and those by variable.
+/// Folders that may contain models: ours, the one next to the repository, and those of a variable.
 pub(crate) fn model_folders() -> Vec<PathBuf> {
     let root = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/.."));
     let mut folders = vec![root.join("models"), root.join("../shared/models")];

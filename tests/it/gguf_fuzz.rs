@@ -1,7 +1,7 @@
-//! Mutation fuzzing of the GGUF reader, in process: nothing panics, hangs, or half opens.
+//! Mutation fuzzing of the GGUF reader, in process: no panic, no hang, no partially open file.
 //!
-//! `WARPLOOM_FUZZ_INPUTS` sets the number of inputs, `WARPLOOM_FUZZ_SEED` the seed. Overflow
-//! checks are on in the profile that tests run in. The same reading is a `cargo fuzz` target.
+//! `WARPLOOM_FUZZ_INPUTS` sets the number of inputs, `WARPLOOM_FUZZ_SEED` the seed. Overflow checks
+//! are enabled in the profile of the tests. A `cargo fuzz` target runs the same code.
 
 use std::time::{Duration, Instant};
 
@@ -27,7 +27,7 @@ fn mutated_files_are_read_or_refused() {
         slowest = slowest.max(start.elapsed());
     }
     assert!(slowest < Duration::from_secs(1), "the slowest input took {slowest:?}");
-    // Were nearly all refused, or nearly none, the mutations would reach nothing.
+    // If nearly all or nearly none were refused, the mutations would test nothing.
     assert!((inputs / 20..inputs * 19 / 20).contains(&opened), "{opened} of {inputs} opened");
     assert!(decoded > 0, "no tensor was decoded");
 }

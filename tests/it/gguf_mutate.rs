@@ -1,9 +1,9 @@
-//! Endless GGUF files that are nearly right, from a seed.
+//! An endless sequence of nearly valid GGUF files, from a seed.
 
 use super::gguf_writer::{Meta, Spot, Writer, Written, ramp, small};
 use warploom::base::{DType, Format};
 
-/// Makes mutated files: in turn one with 1 to 3 fields changed, and one with bytes changed.
+/// Alternates files with 1 to 3 changed fields and files with changed bytes.
 pub(crate) struct Mutator {
     state: u64,
     bases: Vec<Written>,
@@ -55,7 +55,7 @@ impl Mutator {
         file.bytes
     }
 
-    /// A number that has broken a parser before, or that is near a right one.
+    /// A number that has broken a parser before, or is close to a valid one.
     fn interesting(&mut self, number: u64, file_len: u64) -> u64 {
         let bit = 1u64 << self.below(64);
         match self.below(12) {
@@ -92,7 +92,7 @@ impl Mutator {
                 }
                 6 => bytes.truncate(self.below(bytes.len() + 1)),
                 _ => {
-                    // A piece of another file over this one.
+                    // A part of another file overwrites this one.
                     let (other, most) = (self.below(self.bases.len()), 1 + self.below(48));
                     let from = self.below(self.bases[other].bytes.len());
                     let piece = self.bases[other].bytes[from..].iter().take(most);

@@ -1,4 +1,4 @@
-//! Writes GGUF files for tests: right ones, and ones with any field made wrong.
+//! Writes GGUF files for tests: valid ones, and ones with any field broken.
 #![allow(dead_code, reason = "shared by test binaries of which none uses all")]
 
 use warploom::base::Format;
@@ -15,7 +15,7 @@ pub(crate) enum Meta {
     F32(f32),
     Bool(bool),
     Str(String),
-    /// Items of one type; the number is the type's, for the sake of empty arrays.
+    /// Items of one type; the type number is stored for empty arrays.
     Array(u32, Vec<Meta>),
     U64(u64),
     I64(i64),
@@ -67,7 +67,7 @@ struct Tensor {
     data: Vec<u8>,
 }
 
-/// What stands where in a written file.
+/// Positions of fields in a written file.
 #[derive(Clone, Debug)]
 pub(crate) struct Spot {
     /// Such as `version`, `key 0 length`, `key 1 item 2 length`, `tensor 0 dimension 1`.
@@ -184,7 +184,7 @@ impl Writer {
         self
     }
 
-    /// Aligns tensors so, and says it in the metadata.
+    /// Sets the alignment of tensors, also in the metadata.
     pub(crate) fn alignment(mut self, alignment: u32) -> Writer {
         self.alignment = alignment as usize;
         self.key("general.alignment", Meta::U32(alignment))
@@ -257,7 +257,7 @@ impl Writer {
     }
 }
 
-/// Numbers that no test cares about: 0, 1/64, 2/64, ..
+/// Arbitrary values: 0, 1/64, 2/64, ..
 pub(crate) fn ramp(len: usize) -> Vec<f32> {
     (0..len).map(|i| i as f32 / 64.0).collect()
 }

@@ -1,10 +1,10 @@
-//! The greedy text of models on every device of this machine, as one table: a row for each model and
+//! Greedy text of models on every device of this machine, as one table: a row for each model and
 //! prompt, a column for each device (`--nocapture` shows it).
 //!
-//! `tests/golden/greedy.json` holds what a float64 pass over the same weights writes, with the gap
-//! between the two best logits at each token. A device may choose another token only where that gap is
-//! at most `TOLERANCE`; it then goes on behind the recorded one, so that the rest is held as well.
-//! `UPDATE_GOLDEN=1` writes the file anew for the models that are here.
+//! `tests/golden/greedy.json` has the text of a float64 pass over the same weights, with the gap
+//! between the two best logits at each token. A device may choose another token only if that gap is
+//! at most `TOLERANCE`; it then continues from the recorded token, so that the rest is checked too.
+//! `UPDATE_GOLDEN=1` rewrites the file for the models that are present.
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -32,12 +32,12 @@ const MODELS: [&str; 3] = [
 ];
 /// Tokens that are written after each prompt.
 const TOKENS: usize = 32;
-/// The largest gap that leaves the winner open: each of two logits may be off by `LOGIT`.
+/// The largest gap that leaves the winner open: each of two logits may differ by `LOGIT`.
 const TOLERANCE: f64 = 2.0 * LOGIT;
 /// Files up to this size are run on slow devices.
 const SMALL: u64 = 32 << 20;
 
-/// What is recorded of a file.
+/// The record of a file.
 #[derive(Deserialize, Serialize)]
 struct Recorded {
     /// Of the file's bytes.
@@ -45,17 +45,17 @@ struct Recorded {
     rows: Vec<Row>,
 }
 
-/// What the float64 pass writes after a prompt.
+/// The text of the float64 pass after a prompt.
 #[derive(Clone, Deserialize, Serialize)]
 struct Row {
     prompt: String,
     tokens: Vec<u32>,
     greedy: Vec<u32>,
-    /// How far the second best logit is below the best, for each of them.
+    /// Gap of each token to the second best logit.
     gaps: Vec<f64>,
 }
 
-/// What is recorded, by the names of files; in the binary, which may run on another machine.
+/// The records by file name, embedded in the binary, which may run on another machine.
 fn golden() -> BTreeMap<String, Recorded> {
     serde_json::from_str(include_str!("../golden/greedy.json")).unwrap()
 }
@@ -88,14 +88,14 @@ fn record(path: &Path) -> Recorded {
     Recorded { blake3: digest(path), rows: PROMPTS.map(&mut row).into() }
 }
 
-/// What a device chose otherwise: at which token, and the gap there.
+/// A different choice of a device: the token position and the gap there.
 struct Written {
     others: Vec<(usize, f64)>,
-    /// The first that a clear winner stood against, with the two tokens.
+    /// The first token against a clear winner, with both tokens.
     wrong: Option<(usize, [u32; 2])>,
 }
 
-/// Lets a session write, by itself for as long as it writes what is recorded.
+/// Generates freely as long as the session agrees with the record.
 fn write(session: &mut Session, row: &Row) -> Written {
     let mut found = Written { others: Vec::new(), wrong: None };
     let mut at = 0;
@@ -116,7 +116,7 @@ fn write(session: &mut Session, row: &Row) -> Written {
         let Some(equal) = pairs.position(|(is, recorded)| is != recorded) else { break };
         at += equal;
         found.others.push((at, row.gaps[at]));
-        // No number is no near tie.
+        // NaN is not a near tie.
         let open = row.gaps[at] <= TOLERANCE;
         if found.wrong.is_none() && !open {
             found.wrong = Some((at, [written[equal], row.greedy[at]]));
@@ -143,7 +143,7 @@ fn session(runtime: &Arc<Runtime>, model: &Arc<Model>) -> Session {
     Session::new(runtime.clone(), model.clone(), options, &mut |_, _| {}).unwrap()
 }
 
-/// The rows of one model: for each device what it wrote after each prompt.
+/// The rows of one model: the text of each device after each prompt.
 fn rows(
     (name, model): (&str, &Arc<Model>),
     recorded: &[Row],
@@ -153,7 +153,7 @@ fn rows(
     let mut lines: Vec<String> =
         recorded.iter().map(|row| format!("| {name} | {:?} |", row.prompt)).collect();
     for (label, runtime) in runtimes {
-        // A slow device runs some prompts, and the slowest those of the small models.
+        // A slow device runs some prompts, the slowest only those of small models.
         let profile = runtime.device().profile();
         let small = model.weight_bytes() < SMALL;
         let step = devices::sample_software(profile, if small { 3 } else { PROMPTS.len() });
@@ -227,7 +227,8 @@ fn greedy_text_is_the_same_on_every_device() {
     assert!(wrong.is_empty(), "{} wrong:\n{}", wrong.len(), wrong.join("\n"));
 }
 
-/// A planted fault: another token is wrong where the winner is clear, and only told where it is not.
+/// A planted fault: another token is an error if the winner is clear, and only reported if it is
+/// not.
 #[test]
 fn another_token_is_wrong_where_the_winner_is_clear() {
     let path = gguf_files::find_model(MODELS[0]).unwrap();

@@ -1,4 +1,4 @@
-//! The interpreter: WGSL's meaning on it, what its checks find, what it refuses.
+//! The interpreter: its semantics, the faults that it finds, and the programs that it refuses.
 
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
@@ -39,7 +39,7 @@ fn it_means_what_wgsl_means() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-/// How fast it is: a figure to read, not one to hold.
+/// Its speed: informational, not a limit.
 #[test]
 fn it_says_how_fast_it_is() {
     let wgsl = "@group(0) @binding(0) var<storage, read_write> y: array<u32>;

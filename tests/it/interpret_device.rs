@@ -1,5 +1,5 @@
-//! A device that runs the WGSL of every kernel by the interpreter with all its checks on, and
-//! routines of libraries by what `kernel::Routine` says they mean.
+//! A device that runs the WGSL of every kernel in the interpreter with all checks, and library
+//! routines by the definition in `kernel::Routine`.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
@@ -46,7 +46,7 @@ impl Checked {
         Arc::new(Checked { profile, state: Mutex::default() })
     }
 
-    /// A device with subgroups and cooperative matrices, and what such devices have beside them.
+    /// A device with subgroups and cooperative matrices, and the other features of such devices.
     pub(crate) fn with_matrices() -> Arc<Checked> {
         let profile = DeviceProfile {
             has_matrix_hw: true,
@@ -57,7 +57,7 @@ impl Checked {
         Arc::new(Checked { profile, state: Mutex::default() })
     }
 
-    /// The same, of which matrices sum in halves too, with room for the largest tiles of these.
+    /// The same with f16 sums of matrices, and room for their largest tiles.
     pub(crate) fn with_f16_accumulate() -> Arc<Checked> {
         let profile = DeviceProfile {
             has_f16_accumulate: true,
@@ -67,7 +67,7 @@ impl Checked {
         Arc::new(Checked { profile, state: Mutex::default() })
     }
 
-    /// A device that says it is CUDA's with the library of products.
+    /// A device that claims to be CUDA's with the GEMM library.
     pub(crate) fn with_library() -> Arc<Checked> {
         let profile = DeviceProfile {
             provider: "cuda".into(),
@@ -89,7 +89,7 @@ impl Checked {
         Arc::new(Checked { profile, state: Mutex::default() })
     }
 
-    /// The same with subgroups of so many threads.
+    /// The same with this subgroup size.
     pub(crate) fn with_library_and_subgroups_of(threads: u32) -> Arc<Checked> {
         let profile = DeviceProfile {
             subgroup_min: threads,
@@ -292,7 +292,7 @@ impl Device for Checked {
 
     fn alloc(&self, bytes: u64, _: Usage) -> Result<BufferId> {
         let mut state = self.state.lock().unwrap();
-        // A device promises nothing of what memory holds at first.
+        // A device does not guarantee the initial contents of memory.
         let words = (0..bytes.div_ceil(4)).map(|_| AtomicU32::new(0x7fc0_dead)).collect();
         state.buffers.push(Some(words));
         state.counters.allocations += 1;
@@ -326,7 +326,7 @@ impl Device for Checked {
         let mut state = self.state.lock().unwrap();
         state.counters.waits += 1;
         let done = state.done.remove(&ticket);
-        ready(done.ok_or_else(|| Error::invalid(format!("{ticket:?} was waited for before"))))
+        ready(done.ok_or_else(|| Error::invalid(format!("{ticket:?} was awaited before"))))
     }
 
     fn free(&self, what: Resource) {

@@ -1,5 +1,5 @@
-//! What the checks find: one planted fault of each kind in a shader that ships, small kernels with
-//! and without faults, and what is refused.
+//! The interpreter's checks: one planted fault of each kind in a shipped shader, small kernels with
+//! and without faults, and refused programs.
 
 use std::sync::atomic::AtomicU32;
 
@@ -12,7 +12,7 @@ use crate::interpret::{cells, values};
 const ROWS: u32 = 2;
 const COLS: u32 = 300;
 
-/// Softmax with one text in the place of another; what a checked run of it finds.
+/// Softmax with a text replaced; returns the faults of a checked run.
 fn planted(spec: &AssetSpec, from: &str, to: &str) -> (String, Box<Fault>) {
     let right = asset_wgsl(spec).unwrap();
     assert_eq!(run_softmax(&right).map_err(|fault| fault.to_string()), Ok(()));
@@ -39,7 +39,7 @@ fn run_softmax(wgsl: &str) -> Result<(), Box<Fault>> {
     }
 }
 
-/// The fault names the line of the text, which stands there first.
+/// The fault names the line of the text's first occurrence.
 fn stands(wgsl: &str, fault: &Fault, kind: FaultKind, line: &str) {
     assert_eq!(fault.kind, kind, "{fault}");
     let number = 1 + wgsl.lines().position(|l| l.trim() == line).expect("the line");
@@ -77,7 +77,7 @@ fn a_race_is_found() {
 }
 
 #[test]
-fn a_read_of_what_nobody_wrote_is_found() {
+fn a_read_of_unwritten_memory_is_found() {
     let head = "fn block_max(value: f32, place: Place) -> f32 {\n    ";
     let from = &format!("{head}block_scratch[place.lid] = value;");
     let to = &format!("{head}if (place.lid != 5u) {{ block_scratch[place.lid] = value; }}");
@@ -123,7 +123,7 @@ var<workgroup> w: array<u32, 4>;
 var<workgroup> a: atomic<u32>;
 ";
 
-/// Runs a kernel of 4 invocations and `groups` workgroups on 16 words; what is found and made.
+/// Runs a kernel of 4 invocations and `groups` workgroups on 16 words; returns faults and results.
 fn small(body: &str, groups: u32, checks: Checks) -> (Option<Fault>, Vec<u32>) {
     let arguments = "@builtin(local_invocation_index) l: u32, @builtin(workgroup_id) g: vec3<u32>";
     let wgsl = format!("{HEAD}@compute @workgroup_size(4) fn main({arguments}) {{ {body} }}");
@@ -138,7 +138,7 @@ fn small(body: &str, groups: u32, checks: Checks) -> (Option<Fault>, Vec<u32>) {
 }
 
 #[test]
-fn faults_are_told_from_what_is_right() {
+fn faults_are_distinguished_from_correct_code() {
     use FaultKind::{NonUniformBarrier, OutOfBounds, Race, Uninitialised};
     let rows: &[(&str, u32, Option<FaultKind>)] = &[
         // Races in storage.
@@ -200,7 +200,7 @@ fn without_checks_indices_stay_inside_and_ended_invocations_are_not_waited_for()
 }
 
 #[test]
-fn equal_writes_are_told_from_others() {
+fn equal_writes_are_distinguished_from_others() {
     let same = small("y[0] = 7u;", 1, Checks::ALL).0.unwrap();
     assert!(same.detail.contains("with the same values"), "{same}");
     let others = small("y[0] = l;", 1, Checks::ALL).0.unwrap();

@@ -1,5 +1,5 @@
-//! Shaders with something changed in them, on parameters of no meaning: what comes of it may be an
-//! error or a fault, and never a panic or a run without end.
+//! Mutated shaders on arbitrary parameters: the result may be an error or a fault, never a panic or
+//! an endless run.
 
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -21,7 +21,7 @@ impl Numbers {
     }
 }
 
-/// Words of a shader that may stand for each other.
+/// Words of a shader that may replace each other.
 const SWAPS: [&[&str]; 8] = [
     &[" + ", " - ", " * ", " / ", " % ", " & ", " | ", " ^ "],
     &[" < ", " > ", " <= ", " >= ", " == ", " != "],
@@ -33,7 +33,7 @@ const SWAPS: [&[&str]; 8] = [
     &["+=", "-=", "*=", "/="],
 ];
 
-/// The text with one line left out or one word in the place of another.
+/// The text with one line removed or one word replaced.
 fn changed(text: &str, numbers: &mut Numbers) -> String {
     let swap = SWAPS[numbers.below(SWAPS.len())];
     let word = swap[numbers.below(swap.len())];
@@ -48,7 +48,7 @@ fn changed(text: &str, numbers: &mut Numbers) -> String {
     format!("{}{other}{}", &text[..at], &text[at + word.len()..])
 }
 
-/// What became of a text: the name of the outcome.
+/// The outcome of a text, by name.
 fn outcome(text: &str, numbers: &mut Numbers) -> &'static str {
     let Ok(program) = Program::from_wgsl(text, "k", None, &[]) else { return "no program" };
     let buffers: Vec<_> = program

@@ -1,4 +1,4 @@
-//! Every kernel that ships, under all checks: the reference's numbers, and no fault.
+//! Every shipped kernel under all checks: the reference's results, and no fault.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -17,12 +17,12 @@ use warploom_testkit::{self, Case, Outcome};
 use crate::interpret_device::Checked;
 use crate::tell;
 
-/// One of so many cases runs on the device with subgroups, and with engines of large devices;
-/// `WARPLOOM_INTERPRET_CASES=all` runs all of them, and those of more workgroups than one dimension
-/// of a grid holds, which take minutes.
+/// One in this many cases runs on the device with subgroups and with engines of large devices;
+/// `WARPLOOM_INTERPRET_CASES=all` runs all of them, and those with more workgroups than one grid
+/// dimension holds, which take minutes.
 const STEP: usize = 5;
 
-/// Runs cases on the checked device; what is wrong.
+/// Runs cases on the checked device; returns the errors.
 fn check(device: &Arc<Checked>, cases: &[&Case], preferred: Vec<EngineId>) -> Vec<String> {
     check_with(device, cases, RunOptions { preferred, ..RunOptions::default() })
 }
@@ -126,14 +126,14 @@ fn attention_on_matrices_is_right_and_without_a_fault() {
         _ => None,
     });
     let coop: BTreeSet<_> = coop.collect();
-    // Heads of each size, and one with what is added.
+    // Heads of each size, and one with an addend.
     let wanted = [(16, false), (32, false), (64, false), (64, true), (80, false), (128, false)];
     assert_eq!(coop, wanted.map(|(head, fusion)| (Some(head), fusion)).into());
 }
 
-/// Rows that products make for products: as halves, of a graph's numbers and of 8 bits.
+/// Rows from product to product: as f16, in f32 and in 8 bits.
 #[test]
-fn what_is_handed_on_as_halves_is_right_and_without_a_fault() {
+fn f16_epilogues_are_right_and_without_a_fault() {
     let cases = warploom_testkit::cases();
     let some = |start: &str, step: usize| -> Vec<&Case> {
         let small = |case: &&Case| case.name.starts_with(start) && !case.name.contains("m130");
@@ -143,7 +143,7 @@ fn what_is_handed_on_as_halves_is_right_and_without_a_fault() {
     let halves =
         ["f16", "bf16", "q8_0"].map(|f| EngineId::new(format!("wgsl.matmul_f16_coop.{f}")));
     let mut wrong = check(&matrices, &some("in_f16/fused_quant/", 1), halves.to_vec());
-    // A third of them, of each kind some.
+    // A third of them, with some of each kind.
     wrong.extend(check(
         &matrices,
         &some("int8/fused_quant/", 3),
@@ -175,7 +175,7 @@ fn what_is_handed_on_as_halves_is_right_and_without_a_fault() {
         OperandLayout::Codes { .. } => None,
     });
     let ways: BTreeSet<_> = ways.collect();
-    // Behind a norm or not, rounded or not, for tiles or a library, read by others as well or not.
+    // After a norm or not, rounded or not, for tiles or a library, with other readers or not.
     for (norm, rounded, plain, kept) in [
         (true, false, false, false),
         (false, false, false, false),
@@ -189,20 +189,20 @@ fn what_is_handed_on_as_halves_is_right_and_without_a_fault() {
     }
 }
 
-/// The engines of packed formats whose ids are so put together.
+/// The engines of packed formats with these id parts.
 fn packed(how: &str, tail: &str) -> Vec<EngineId> {
     let formats = Format::ALL.into_iter().chain(Format::KEPT);
     let formats = formats.filter(|format| format.is_quantised());
     formats.map(|f| EngineId::new(format!("{how}.{f}{tail}"))).collect()
 }
 
-/// Whether kernels of few rows, eight a pass, are done with a case after two passes: more take long, and go through the
+/// Whether two passes suffice for kernels of few rows, eight a pass: more take long and execute the
 /// same lines.
 fn of_few_rows(case: &Case) -> bool {
     !["m40", "m130", "m140", "m150"].iter().any(|rows| case.name.contains(rows))
 }
 
-/// Whether something that ran handed on by neighbours so.
+/// Whether a kernel that ran had a quant epilogue with these neighbours.
 fn hands_on_by(device: &Checked, how: Neighbours) -> bool {
     device.ran().iter().any(|spec| match spec {
         KernelSpec::Asset(asset) => asset.hands_on_by() == Some(how),
@@ -210,12 +210,12 @@ fn hands_on_by(device: &Checked, how: Neighbours) -> bool {
     })
 }
 
-/// Formats with a kernel of their own for eight rows of x.
+/// Formats with a separate kernel for eight rows of x.
 const SEVERAL: [&str; 5] = ["q4_k", "q5_k", "q6_kx8", "q4_0x8", "q8_0x8"];
 
-/// What is wrong of the kernels that CUDA alone has or that want subgroups of 32, and the device that they ran on.
+/// Errors of kernels that only CUDA has or that need subgroups of 32, and the device.
 fn check_on_cuda(cases: &[Case], all: bool) -> (Vec<String>, Arc<Checked>) {
-    // CUDA's way with headers, those of subgroups of 32, and what is handed on or rounded for them.
+    // CUDA's kernels with shared headers, those of subgroups of 32, and quantisation for them.
     let handed = |case: &&Case| {
         case.name.starts_with("int8/fused_quant/") && case.name.ends_with("/m1")
             || ["tq2_0", "q5_k", "q8_0x8", "q4_0x8"]
@@ -280,7 +280,7 @@ fn check_on_cuda(cases: &[Case], all: bool) -> (Vec<String>, Arc<Checked>) {
         let name = format!("matvec_prequant_{format}");
         let ran =
             assets.iter().filter(|a| a.name == name && a.defines.iter().any(|d| d == "blocks"));
-        // A row that is no whole step, and one of several.
+        // A row that is not a whole step, and one of several.
         let columns: BTreeSet<_> = ran.map(|asset| asset.get_u32("K")).collect();
         assert!(columns.len() >= 3, "{format} by blocks with columns {columns:?}");
     }
@@ -305,7 +305,7 @@ fn every_kernel_is_right_and_without_a_fault() {
     let small: Vec<&Case> =
         cases.iter().filter(|case| all || !case.name.contains("/many_")).collect();
     let floor = Checked::open(false);
-    // Of those that meet no kernel of a format that no other does, every other one.
+    // Every other case of those without a kernel of a new format.
     let of_formats = ["gather/", "linear/", "int8/"];
     let is_taken = |(i, case): &(usize, &&Case)| {
         all || i % 2 == 0 || of_formats.iter().any(|kind| case.name.starts_with(kind))
@@ -313,7 +313,7 @@ fn every_kernel_is_right_and_without_a_fault() {
     let half = small.iter().enumerate().filter(is_taken).map(|(_, case)| *case);
     let half: Vec<&Case> = half.collect();
     let mut wrong = check(&floor, &half, Vec::new());
-    // Engines that the ranking does not take on a device like this.
+    // Engines that the ranking does not choose on a device like this.
     let others = [
         "wgsl.attn_split_kv",
         "catalogue.attn_prefill",
@@ -328,7 +328,7 @@ fn every_kernel_is_right_and_without_a_fault() {
     let long = small.iter().filter(|case| cut.contains(&case.name.as_str()));
     let rest: Vec<&Case> = rest.chain(long).copied().collect();
     wrong.extend(check(&floor, &rest, others.to_vec()));
-    // Small cases have too few tiles for the ranking to take them.
+    // Small cases have too few tiles for the ranking to use them.
     let tiles = Format::ALL
         .into_iter()
         .chain(Format::KEPT)

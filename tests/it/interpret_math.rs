@@ -1,6 +1,6 @@
-//! Built-in functions and operators on awkward numbers: the interpreter beside a GPU interface.
+//! Built-in functions and operators on edge cases: the interpreter against a GPU API.
 //!
-//! Infinities, NaN and denormals are left out: WGSL lets devices make what they like of them.
+//! Infinities, NaN and denormals are excluded, since WGSL leaves them to the device.
 
 use warploom::interpret::Options;
 use warploom::provider::OpenOptions;
@@ -53,8 +53,7 @@ const INTEGERS: [u32; 14] = [
     0xffff_ffff,
 ];
 
-/// Expressions of floats a and b, with what they may be off: in units of the last place, and in
-/// itself.
+/// Expressions of floats a and b, with their tolerance: in units of the last place, and absolute.
 const OF_FLOATS: &[(&str, u32, f32)] = &[
     ("abs(a)", 0, 0.0),
     ("min(a, b)", 0, 0.0),
@@ -180,8 +179,8 @@ fn case(ty: &str, values: &[u32], expressions: &[&str]) -> Case {
     }
 }
 
-/// Whether a float is as near to a device's as its row says; where the device makes no normal
-/// number, anything is.
+/// Whether a float is within its row's tolerance of a device's; anything is, if the device's result
+/// is not a normal number.
 fn near(a: u32, b: u32, ulps: u32, gap: f32) -> bool {
     let (a, b) = (f32::from_bits(a), f32::from_bits(b));
     let scale = f32::EPSILON * b.abs() * ulps as f32;

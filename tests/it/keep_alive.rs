@@ -1,4 +1,4 @@
-//! A device that is kept awake works while it is held, beside other work, and rests when it is told.
+//! A keep-alive keeps a device busy during a hold, next to other work, and stops on request.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -9,7 +9,7 @@ use warploom::runtime::{KeepAlive, Runtime, Sync};
 
 use crate::webgpu_host::on_each;
 
-/// Waits until so many launches more were made.
+/// Waits for this many more launches.
 fn until(device: &Arc<dyn Device>, more: u64) {
     let (from, begin) = (device.counters().dispatches, Instant::now());
     while device.counters().dispatches < from + more {
@@ -44,7 +44,7 @@ fn a_device_is_busy_while_it_is_held() {
         }
 
         awake.rest();
-        assert_rests(&device, "told to rest");
+        assert_rests(&device, "asked to rest");
         let time = Duration::from_secs(1);
         awake.hold(time);
         until(&device, 1);

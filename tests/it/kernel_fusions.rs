@@ -1,4 +1,4 @@
-//! Attachments that tests fuse into kernels: what models need, and what is odd.
+//! Fusions for tests of kernels: those of models, and unusual ones.
 
 use warploom::base::DType;
 use warploom::ir::scalar::{BinaryOp, UnaryOp};
@@ -27,7 +27,7 @@ pub(crate) fn body(
     }
 }
 
-/// Stores what the kernel makes.
+/// Stores the kernel's result.
 pub(crate) fn store(to: u32) -> Segment {
     Segment { anchors: 1, body: body(3, vec![], &[Value::Anchor(0)], &[(f32_at(to), 0)]) }
 }
@@ -72,8 +72,8 @@ pub(crate) fn rotated(positions: u32, frequencies: u32, to: u32) -> Segment {
     Segment { anchors: 2, body: body(3, vec![position, f32_at(frequencies)], &values, &outputs) }
 }
 
-/// One element for all, the index, a constant that is not finite, outputs of two types in one
-/// buffer, inputs of two types from one.
+/// A single element, the index, a constant that is not finite, outputs of two types in one buffer,
+/// inputs of two types from one.
 pub(crate) fn odd(from: u32, to: u32) -> Segment {
     let single = Operand { addressing: Addressing::Single, ..f32_at(from) };
     let flag = Operand { dtype: DType::Bool, ..f32_at(from) };
@@ -105,7 +105,7 @@ pub(crate) fn prologue(from: u32) -> FusedExpr {
     body(2, vec![f32_at(from)], &values, &[])
 }
 
-/// Every kind of attachment of a product with a weight matrix, by name.
+/// Every kind of fusion of a product with a weight matrix, by name.
 pub(crate) fn of_products(norm: bool) -> Vec<(&'static str, KernelFusion)> {
     let just = |segments: Vec<Segment>| KernelFusion { segments, ..KernelFusion::default() };
     let qkv = |base| vec![rotated(base, base + 1, 0), rotated(base, base + 1, 1), store(2)];

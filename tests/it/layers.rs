@@ -1,9 +1,9 @@
 //! Each layer of a real model by itself, in every compute mode, against the float64 pass.
 //!
-//! Over many layers in `Int8`, the device and the float64 pass part: a number near the middle of
-//! two codes goes to the one here and to the other there, and moves others over middles behind it.
-//! So each layer is made a model of its own, whose embedding is what the float64 pass of the whole
-//! model feeds that layer and whose output is the normalised residual stream: nothing adds up.
+//! Over many layers in `Int8` the device and the float64 pass diverge: a value near the midpoint of
+//! two quantisation steps rounds differently, and changes later values likewise. So each layer
+//! becomes a model: its embedding is the layer's input in the float64 pass, its output is the
+//! normalised residual stream, and no error accumulates.
 
 use std::sync::Arc;
 
@@ -19,18 +19,18 @@ use crate::{devices, logits, tell};
 
 const TEXT: &str = "Once upon a time, there was a little dog. One sunny day, he went to the park.";
 
-/// Most that a layer may be off on a device, as a share of what it changes: where nothing is
-/// rounded to 8 bits, or no number came near the middle of two codes.
+/// Maximum error of a layer on a device relative to its change: without 8-bit rounding, or if no
+/// value came near a midpoint.
 const EXACT: f64 = 2e-5;
-/// Units in the last place of the residual stream that it may be off besides: the stream is f32,
-/// and that of Qwen2.5-Coder-0.5B's first token is some 400 times what a layer changes, so that
-/// ten units, of two norms and their sums, are 2e-4 of it.
+/// Additional error in units in the last place of the residual stream: the stream is f32, and that
+/// of Qwen2.5-Coder-0.5B's first token is 400 times the layer's change, so that ten units, of two
+/// norms and their sums, are 2e-4 of it.
 const UNITS: f64 = 16.0;
-/// The same in the middle of all layers and tokens, in both modes: most round nothing another way.
+/// The same for the median of all layers and tokens, in both modes: most round nothing differently.
 const MIDDLE: f64 = 1e-5;
-/// The same where a number went to the other of two codes; rounding itself moves more than this.
+/// The same if a value rounded to the other step; rounding itself moves more than this.
 const OTHER: f64 = 2e-2;
-/// Codes from the middle of two that the arithmetic of no device takes a number over.
+/// Distance to a midpoint, in steps, beyond which no device's arithmetic changes the rounding.
 const CLEAR: f64 = 3e-4;
 
 /// A model of one layer of `of`, whose token `i` is embedded as `inputs[i]` `[width]` and whose
@@ -92,21 +92,21 @@ fn minus(a: &[f64], b: &[f64]) -> Vec<f64> {
     a.iter().zip(b).map(|(a, b)| a - b).collect()
 }
 
-/// What a layer that changes nothing would give: the input, normalised.
+/// The result of a layer that changes nothing: the normalised input.
 fn unchanged(input: &[f32]) -> Vec<f64> {
     let input: Vec<f64> = input.iter().map(|v| f64::from(*v)).collect();
     let root = norm(&input) / (input.len() as f64).sqrt();
     input.iter().map(|v| v / root).collect()
 }
 
-/// The float64 pass over the tokens one after another: `[token][width]`, and for each how near a
-/// number came to the middle of two codes.
+/// The float64 pass, token by token: `[token][width]`, with the smallest distance of a value to a
+/// midpoint for each.
 fn expected(model: &Model, mode: ComputeMode, count: usize) -> Vec<(Vec<f64>, f64)> {
     let mut forward = Forward::new(model, mode);
     (0..count as u32).map(|token| (forward.run(&[token]), forward.nearest())).collect()
 }
 
-/// The same on a device, all tokens at once and one after another: `[way][token][width]`.
+/// The same on a device, in one prompt and token by token: `[way][token][width]`.
 fn both_ways(
     runtime: &Arc<Runtime>,
     model: &Arc<Model>,
@@ -133,10 +133,10 @@ fn both_ways(
     })
 }
 
-/// How far a device is off in every layer, token by token, with how near each came to a middle.
+/// The error of a device in every layer, token by token, with each distance to a midpoint.
 struct Found {
-    /// Share of what the layer changes, that share but for the units in the last place, and codes
-    /// from the middle.
+    /// Error relative to the layer's change, the same without the units in the last place, and the
+    /// distance to a midpoint in steps.
     shares: Vec<(f64, f64, f64)>,
 }
 
@@ -171,7 +171,7 @@ fn each_layer_by_itself_is_that_of_the_float64_pass() {
         let options = EncodeOptions { add_bos: true, parse_special: false };
         let tokens = model.tokenizer().encode(TEXT, options).unwrap();
         let inputs = Forward::new(&model, ComputeMode::Int8).inputs(&tokens);
-        // The float64 pass takes long for each layer of a larger model.
+        // The float64 pass of a larger model takes long for each layer.
         let few = model.weight_bytes() >= logits::SMALL && !devices::whole();
         let step = if few { 10 } else { 1 };
         for mode in [ComputeMode::F32, ComputeMode::Int8] {
@@ -193,7 +193,8 @@ fn each_layer_by_itself_is_that_of_the_float64_pass() {
                     rounding = rounding.max(shares(want, &exact[i].0, i).0);
                 }
                 for ((_, runtime), found) in devices.iter().zip(&mut found) {
-                    // The slowest devices get the first, which differs from all others, and some of those.
+                    // The slowest devices run the first, which differs from all others, and some of
+                    // the rest.
                     if layer % devices::sample(runtime.device().profile(), 5) != 0 {
                         continue;
                     }

@@ -1,4 +1,4 @@
-//! What a token costs the host, counted on the device that executes nothing.
+//! Host cost of a token, counted on the device that executes nothing.
 
 use std::sync::Arc;
 
@@ -21,7 +21,7 @@ fn session(sync: Sync, budget: Option<u64>) -> (Arc<dyn Device>, warploom::Resul
     (device, session)
 }
 
-/// What the counters say of one more token.
+/// Differences of the counters for one more token.
 fn one_token(device: &Arc<dyn Device>, session: &mut Session) -> [u64; 5] {
     let before = device.counters();
     let token = session.run_blocking(&[7], Wanted::Token).unwrap();
@@ -47,7 +47,7 @@ fn a_steady_token_is_one_submit_one_wait_and_no_allocation() {
     }
 }
 
-/// The parts of a merged product are read where they lie, by rotary positions too.
+/// The parts of a merged product are read in place, by rotary positions too.
 #[test]
 fn a_long_prompt_has_no_copies_either() {
     let model = Model::open(MODEL, Access::Mmap).unwrap();
@@ -60,7 +60,7 @@ fn a_long_prompt_has_no_copies_either() {
     assert!(plan.steps.len() <= 8 * 9 + 4, "{}", plan.explain());
 }
 
-/// What plans merge is uploaded as one, so that no plan needs a copy.
+/// Weights that plans merge are uploaded as one, so no plan needs a copy.
 #[test]
 fn merged_weights_lie_on_the_device_once() {
     let (_, session) = session(Sync::Lazy, None);

@@ -1,5 +1,5 @@
-//! Real models on every device: logits against a float64 pass over the same weights, greedy
-//! tokens wherever the gap between the two best logits says that they must agree.
+//! Real models on every device: logits against a float64 pass over the same weights, and greedy
+//! tokens wherever the gap between the two best logits requires equality.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -14,17 +14,17 @@ use warploom_models::gguf::Access;
 use crate::forward::Forward;
 use crate::{Need, devices, gguf_files, skip, tell};
 
-/// Most that a logit may differ from the float64 pass.
+/// Maximum difference of a logit from the float64 pass.
 pub(crate) const LOGIT: f64 = 1e-3;
-/// How far from exact numbers a device may be where activations are rounded to 8 bits, as a share
-/// of how far the float64 pass with the same rounding is: roots of mean squares over all prompts.
-/// A number near the middle of two codes goes to the one here and to the other there and moves
-/// others over middles in all layers behind it. The pass itself moves as much when it is nudged, so
-/// the measure is the farthest of `NUDGED` passes; `layers` holds each layer by itself.
+/// Maximum distance of a device from exact results with 8-bit activations, relative to that of the
+/// float64 pass with the same rounding: root mean squares over all prompts. A value near the
+/// midpoint of two steps rounds differently and moves later values over midpoints in all following
+/// layers. A nudged pass moves as much, so the measure is the farthest of `NUDGED` passes; `layers`
+/// checks each layer by itself.
 const ROUNDING: f64 = 1.5;
-/// Passes with the ties of different numbers going the other way.
+/// Passes in which ties of different values round the other way.
 const NUDGED: u64 = 3;
-/// Tokens that are written after each prompt.
+/// Tokens generated after each prompt.
 const GREEDY: usize = 6;
 
 pub(crate) const PROMPTS: [&str; 5] = [
@@ -35,11 +35,11 @@ pub(crate) const PROMPTS: [&str; 5] = [
     "1, 2, 3, 4,",
 ];
 
-/// Weights up to this size are run at WebGPU's floor as well, and with all prompts: the float64 pass takes up to a
-/// second for a token of larger ones.
+/// Weights up to this size also run at WebGPU's floor and with all prompts: for larger ones the
+/// float64 pass takes up to a second per token.
 pub(crate) const SMALL: u64 = 32 << 20;
 
-/// Model files of this machine: those of `models/` always, the others where they are.
+/// Model files of this machine: always those of `models/`, the others if present.
 pub(crate) fn model_files() -> Vec<PathBuf> {
     let mut files = Vec::new();
     for folder in gguf_files::model_folders() {
@@ -62,7 +62,7 @@ pub(crate) fn model_files() -> Vec<PathBuf> {
     files
 }
 
-/// Whether `Int8` rounds anything of a model: only what quantised weights are multiplied with.
+/// Whether `Int8` rounds anything of a model: only operands of quantised weights.
 pub(crate) fn rounds(model: &Model) -> bool {
     model.file().tensors().any(|t| t.format().is_ok_and(Format::is_quantised))
 }
@@ -71,7 +71,7 @@ fn floats(bytes: &[u8]) -> Vec<f32> {
     bytes.chunks_exact(4).map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect()
 }
 
-/// Index and value of the largest, and how far the second is below it.
+/// Index and value of the largest, and the gap to the second.
 pub(crate) fn best(logits: &[f64]) -> (u32, f64) {
     let mut order: Vec<usize> = (0..logits.len()).collect();
     order.sort_by(|a, b| logits[*b].total_cmp(&logits[*a]));
@@ -133,7 +133,7 @@ fn scripts(model: &Model, mode: ComputeMode, cache: DType) -> Vec<Script> {
     prompts.iter().map(one).collect()
 }
 
-/// How far a device is from a script, and how far that is from exact numbers.
+/// The error of a device against a script, and that of the script against exact results.
 #[derive(Default)]
 struct Distances {
     /// Largest difference of a logit.
@@ -145,7 +145,7 @@ struct Distances {
 }
 
 impl Distances {
-    /// What is 1 where the device is as far from exact numbers as the farthest pass.
+    /// 1 if the device is as far from exact results as the farthest pass.
     fn share(&self) -> f64 {
         (self.squares[0] / self.squares[1]).sqrt()
     }
@@ -156,7 +156,7 @@ fn squares(a: &[f64], b: &[f64]) -> f64 {
     a.iter().zip(b).map(|(a, b)| (a - b).powi(2)).sum()
 }
 
-/// Runs the prompts on a device; `limit` is half the gap that makes a winner clear.
+/// Runs the prompts on a device; `limit` is half the gap that makes a winner unambiguous.
 fn follow(
     runtime: &Arc<Runtime>,
     model: &Arc<Model>,
@@ -196,8 +196,8 @@ fn follow(
     found
 }
 
-/// Most that a logit may differ from the float64 pass: where that rounds, twice as much as rounding
-/// moves one.
+/// Maximum difference of a logit from the float64 pass: with rounding, twice the effect of
+/// rounding.
 fn limit(rounds: bool, scripts: &[Script]) -> f64 {
     let moved = |script: &Script| {
         let passes = script
@@ -236,7 +236,7 @@ fn logits_and_greedy_tokens_are_those_of_a_float64_pass() {
                 let scripts = &scripts[..some];
                 let found = follow(&Arc::new(runtime), &model, (mode, DType::F32), limit, scripts);
                 let (most, compared, share) = (found.most, found.compared, found.share());
-                // What rounding moves is too much for a clear winner in some models.
+                // In some models rounding moves logits too far for a clear winner.
                 let least = if rounds { 0 } else { 2 * scripts.len() };
                 assert!(compared >= least, "only {compared} tokens had a clear winner");
                 assert!(!rounds || share <= ROUNDING, "{name} on {label}: {share} of rounding");
@@ -252,7 +252,7 @@ fn logits_and_greedy_tokens_are_those_of_a_float64_pass() {
         }
     }
     for name in ["SmolLM2", "Qwen2.5-Coder-0.5B", "tiny-bitnet-TQ1_0"] {
-        // The same file is in small letters elsewhere.
+        // The same file with a lower-case name.
         let is =
             |file: &PathBuf| file.to_string_lossy().to_lowercase().contains(&name.to_lowercase());
         if !model_files().iter().any(is) {
@@ -261,9 +261,9 @@ fn logits_and_greedy_tokens_are_those_of_a_float64_pass() {
     }
 }
 
-/// Keys and values in f16 on every device, against the pass that rounds them so and no more.
+/// Keys and values in f16 on every device, against the pass that rounds only those.
 #[test]
-fn a_cache_of_halves_moves_logits_as_rounding_does() {
+fn an_f16_cache_moves_logits_as_rounding_does() {
     let files = model_files();
     let small = files.iter().filter(|file| file.ends_with("warploom-tiny-llama-Q4_K_M.gguf"));
     for file in small {
@@ -272,8 +272,8 @@ fn a_cache_of_halves_moves_logits_as_rounding_does() {
         let (scripts, exact) = (scripts(&model, how.0, how.1), scripts(&model, how.0, DType::F32));
         let pairs = || scripts.iter().zip(&exact).map(|(a, b)| (&a.logits, &b.logits));
         let moved: f64 = pairs().map(|(a, b)| squares(a, b)).sum();
-        // A number near the middle of two halves goes to the one here and to the other there: twice
-        // as far as it was rounded. Few numbers, those of the first token, decide over all.
+        // A value near the midpoint of two f16 values rounds differently: an error of twice the
+        // rounding. A few values, those of the first token, dominate all.
         let each = pairs().flat_map(|(a, b)| a.iter().zip(b).map(|(a, b)| (a - b).abs()));
         let limit = 2.0 * each.fold(0.0, f64::max);
         let count: usize = scripts.iter().map(|script| script.logits.len()).sum();
@@ -289,16 +289,16 @@ fn a_cache_of_halves_moves_logits_as_rounding_does() {
                  {off:.1e} from the pass that rounding moves by {moved:.1e}",
                 found.most, found.compared
             ));
-            // What cut numbers off, or wrote half a word wrong, would be farther.
+            // Truncation, or a half-written word, would cause a larger error.
             assert!(off <= 2.0 * moved, "{label}: {off} of {moved}");
             assert!(found.compared >= 2 * scripts.len(), "only {} tokens", found.compared);
         }
     }
 }
 
-/// A file, the golden file with llama.cpp's numbers, the file that it made them of, and how far its
-/// logits may be from ours: it rounds activations to halves, or as it likes in the kernels of its
-/// own. Ternary weights are the same numbers in both files.
+/// A file, the golden file with llama.cpp's results, the file that they come from, and their
+/// maximum difference from ours: it rounds activations to f16, or differently in some kernels.
+/// Ternary weights are equal in both files.
 const GOLDEN: [(&str, &str, &str, f64); 2] = [
     ("warploom-tiny-llama-F16.gguf", "golden.json", "warploom-tiny-llama-F16.gguf", 0.02),
     (
@@ -309,7 +309,7 @@ const GOLDEN: [(&str, &str, &str, f64); 2] = [
     ),
 ];
 
-/// Top ten logits, and greedy ids with their gaps, as llama.cpp gave them for halves.
+/// Top ten logits, and greedy ids with their gaps, by llama.cpp in f16.
 #[test]
 fn models_agree_with_their_golden_files() {
     for (name, golden, of, tolerance) in GOLDEN {

@@ -1,5 +1,5 @@
-//! Files that are GGUF as they should be and no model: one for each way that metadata, vocabulary
-//! and tensors can lie about each other.
+//! Valid GGUF files that are not valid models: one for each contradiction of metadata, vocabulary
+//! and tensors.
 #![allow(dead_code, reason = "shared by test binaries of which none uses all")]
 
 use super::gguf_writer::{Meta, Writer, type_number};
@@ -61,12 +61,12 @@ fn file(keys: &[(&str, Meta)], tensors: &[(&str, Vec<u64>, u32)]) -> Vec<u8> {
     tensors.iter().fold(file, add).write().bytes
 }
 
-/// The file that all are made of: it opens.
+/// The file from which all others are derived: it opens.
 pub(crate) fn good() -> Vec<u8> {
     file(&keys(), &tensors())
 }
 
-/// The same with rows of `ffn_down` in Q6_K that GPUs keep in an order of their own.
+/// The same with rows of `ffn_down` in Q6_K, which GPUs store in another layout.
 pub(crate) fn good_with_kept_rows() -> Vec<u8> {
     let (mut keys, mut tensors, wide) = (keys(), tensors(), Format::Q6Kx8.block_len());
     keys.retain(|(key, _)| *key != "llama.feed_forward_length");
@@ -90,7 +90,7 @@ pub(crate) fn all() -> Vec<BadModel> {
             keys.retain(|(k, _)| k != key);
             keys.extend(value.clone().map(|value| (*key, value)));
         }
-        // The last change is the one that is wrong; those before it make it matter.
+        // The last change is the wrong one; earlier ones make it relevant.
         let (field, _) = changes[changes.len() - 1];
         let name = format!("metadata {at}, {field}: {words}");
         all.push(BadModel { name, bytes: file(&keys, &tensors()), field: field.into(), words });
@@ -111,7 +111,7 @@ fn metadata() -> Vec<(Changes, &'static str)> {
     let one = |key, value: Meta| vec![(key, Some(value))];
     let none = |key| vec![(key, None)];
     let strings = |items: &[&str]| Meta::strings(items.iter().copied());
-    // Of SentencePiece's kind, where bytes have tokens of their own.
+    // A SentencePiece vocabulary, in which bytes have tokens.
     let pieces = |key, value: Meta| {
         let scores = Meta::f32s([0.0; TOKENS]);
         let model = Some(Meta::Str("llama".into()));
@@ -189,7 +189,7 @@ fn metadata() -> Vec<(Changes, &'static str)> {
     ]
 }
 
-/// A tensor, its shape if it is there, its type, and what is said.
+/// A tensor, its shape if present, its type, and the error text.
 fn shapes() -> Vec<(&'static str, Option<Vec<u64>>, u32, &'static str)> {
     let (f32, i32) = (type_number(Format::F32), 26);
     vec![

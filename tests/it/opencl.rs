@@ -1,6 +1,6 @@
-//! The OpenCL provider: what is said where there is no driver, what is kept on disk, what is
-//! copied. What every device promises is in `device_work.rs` and `device_faults.rs`, the meaning
-//! of WGSL in `semantics_devices.rs`, and the cases run on it as on every device.
+//! The OpenCL provider: reports without a driver, the disk cache, copies. The behaviour of every
+//! device is in `device_work.rs` and `device_faults.rs`, WGSL semantics in `semantics_devices.rs`;
+//! the case table runs on it as on every device.
 
 use std::fs;
 use std::path::PathBuf;
@@ -23,12 +23,12 @@ use crate::webgpu_host::{
     whole,
 };
 
-/// Runs a test of this file in a process of its own, with these variables.
+/// Runs a test of this file in a separate process with these variables.
 fn in_child(test: &str, variables: &[(&str, &str)]) -> String {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.args([&format!("opencl::{test}"), "--exact", "--nocapture", "--include-ignored"]);
     if test == "child_without_opencl" {
-        // Drivers that a machine names beside those that are installed.
+        // Drivers that a machine lists in addition to the installed ones.
         command.env_remove("OCL_ICD_FILENAMES");
     }
     let output = command.envs(variables.iter().copied()).env(CHILD, "1").output().unwrap();
@@ -52,7 +52,7 @@ fn folder(name: &str) -> PathBuf {
     folder
 }
 
-/// In a child: there is no OpenCL, which is told, and everything else works.
+/// In a child process without OpenCL: that is reported, and everything else works.
 #[test]
 fn child_without_opencl() {
     if !is_child() {
@@ -74,7 +74,7 @@ fn child_without_opencl() {
 #[cfg(target_os = "linux")]
 #[test]
 fn a_machine_without_a_driver_says_so_and_goes_on() {
-    // A loader that knows of no driver, and a library that is none.
+    // A loader without a driver, and a file that is not a library.
     let empty = folder("no-icd");
     let vendors = format!("{}/", empty.display());
     let loader = opencl_is_installed();
@@ -97,7 +97,7 @@ fn opencl_is_installed() -> bool {
 }
 
 #[test]
-fn a_device_that_is_not_there_is_an_error_that_tells_what_is() {
+fn a_missing_device_is_an_error_that_lists_the_others() {
     if !opencl_is_installed() {
         return;
     }
@@ -106,7 +106,7 @@ fn a_device_that_is_not_there_is_an_error_that_tells_what_is() {
     let provider = opencl::Provider;
     let error = block_on(provider.open(99, OpenOptions::default())).err().unwrap();
     assert!(error.is_invalid() && error.to_string().contains("devices were found"), "{error}");
-    // OpenCL on the CPU is never better than the CPU.
+    // OpenCL on the CPU never ranks above the CPU provider.
     let detection = Detection::detect_blocking("auto").unwrap();
     let place = |wanted: &dyn Fn(&str, DeviceKind) -> bool| {
         detection.devices.iter().position(|d| wanted(&d.profile.provider, d.profile.kind))
@@ -128,7 +128,7 @@ fn assert_works(device: &dyn Device) {
     device.free(Resource::Buffer(range.buffer));
 }
 
-/// In a child whose cache is a folder of its own.
+/// In a child process with its own cache folder.
 #[test]
 fn child_that_works() {
     if !is_child() {
@@ -162,7 +162,7 @@ fn built_programs_are_kept_and_bad_ones_built_again() {
     fs::remove_dir_all(cache).unwrap();
 }
 
-/// Keeps one thread busy for so many rounds.
+/// Keeps one thread busy for this many rounds.
 pub(crate) fn spin() -> KernelSpec {
     source(
         "spin",
@@ -208,7 +208,7 @@ fn nothing_waits_but_wait_and_uploads_to_an_idle_queue_are_not_copied_aside() {
     device.write(range, &data[8..]).unwrap_err();
     assert_eq!(counted(before), (0, 0));
 
-    // Something long is: submitting it and writing behind it return at once.
+    // A long kernel runs: submitting it and a write after it return immediately.
     let mut long = Recording { label: "long".into(), ..Default::default() };
     let y = long.slot("y", 4);
     dispatch(
@@ -245,7 +245,7 @@ fn work_is_in_flight_while_more_is_submitted_and_results_stay_apart() {
     let prepared = device.prepare(&work, &[Some(floats(&*device, &[0.0; 64]))]).unwrap();
     let tickets: Vec<_> =
         (0..50).map(|_| device.submit(&[(prepared, Args::default())]).unwrap()).collect();
-    // Waited for in another order; some never.
+    // Awaited in another order; some never.
     for i in (0..50).rev().step_by(3) {
         let done = block_on(device.wait(tickets[i])).unwrap();
         assert_eq!(to_floats(&done.downloads[0]), [(i + 1) as f32; 64]);
@@ -254,10 +254,10 @@ fn work_is_in_flight_while_more_is_submitted_and_results_stay_apart() {
     assert_eq!((counters.submits, counters.dispatches, counters.waits), (50, 50, 17));
 }
 
-/// Thousands of places in one buffer, at less than the alignment of sub-buffers, with the length of
-/// what is bound and not of the buffer.
+/// Thousands of offsets in one buffer, closer than the alignment of sub-buffers, with the length of
+/// the range, not of the buffer.
 #[test]
-fn bindings_start_where_they_are_told_and_end_with_their_range() {
+fn bindings_start_at_their_offset_and_end_with_their_range() {
     const PARTS: u32 = 3_000;
     const BYTES: u64 = 64;
     let Some(device) = open_opencl(OpenOptions::default()) else { return };
@@ -278,7 +278,7 @@ fn bindings_start_where_they_are_told_and_end_with_their_range() {
     let mut work = Recording { label: "many places".into(), ..Default::default() };
     let y = work.slot("y", u64::from(PARTS) * BYTES);
     for part in 0..PARTS {
-        // The first part and every third one after it stay as they are.
+        // The first part and every third one after it are unchanged.
         if part % 3 > 0 {
             let block = params(Word::Bits(part), 0.0, 0.0);
             dispatch(&mut work, mark.clone(), block, &[(y, ReadWrite)], Dim::new(1));

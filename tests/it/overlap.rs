@@ -1,4 +1,4 @@
-//! Steps that run beside the one before them: the bits are those of steps that wait for each other.
+//! Overlapping steps give the same bits as steps that wait for each other.
 
 use warploom::base::platform::block_on;
 use warploom::base::{ComputeMode, DType, Format, Shape, ShapeClass, SymbolValues};
@@ -13,10 +13,12 @@ use crate::{devices, tell};
 const SIDE: u64 = 32;
 const COLUMNS: u64 = SIDE * SIDE;
 const LAYERS: usize = 24;
-/// Runs on CUDA; from the second on they are graphs. Elsewhere nothing runs at once, and two do.
+/// Runs on CUDA; from the second on they are graphs. Elsewhere launches do not overlap, and two
+/// runs suffice.
 const RUNS: usize = 300;
 
-/// Layers of two products of one normalised row, in formats that are not merged, and their product as matrices.
+/// Layers of two products of one normalised row, in formats that are not merged, and their product
+/// as matrices.
 fn graph() -> Graph {
     let mut g = Graph::new("beside");
     let row = Shape::new([1, COLUMNS]);
@@ -56,7 +58,7 @@ fn overlapping(plan: &Plan) -> usize {
     known.filter(|known| known.overlaps_previous).count()
 }
 
-/// Numbers between -1 and 1 that repeat after more than there are.
+/// Values between -1 and 1 with a period longer than the tensor.
 fn numbers(count: u64, seed: u64) -> Vec<f32> {
     let number = |i: u64| (i * 7919 + seed * 104_729) % 65_537;
     (0..count).map(|i| number(i * i + i) as f32 / 32_768.0 - 1.0).collect()
@@ -84,9 +86,9 @@ fn h200() -> DeviceProfile {
     DeviceProfile { provider: "cuda".into(), ..profile }
 }
 
-/// Products of whole numbers, of the sizes of a layer of eight billion weights: what comes before rounds for both.
+/// Integer products of the sizes of an 8B layer; the kernel before quantises for both.
 #[test]
-fn products_of_what_was_handed_on_run_at_once() {
+fn products_of_quantised_rows_overlap() {
     const INT8: Op = Op::Linear { mode: ComputeMode::Int8 };
     let mut g = Graph::new("handed");
     let row = Shape::new([1, 4096]);

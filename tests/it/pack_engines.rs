@@ -1,4 +1,5 @@
-//! Packs that implement a known operation: engines like any other, held to the table, and told why where they are not taken.
+//! Packs that implement a known operation: engines like any other, tested with the case table, with
+//! a reason if a plan does not use them.
 
 use std::sync::Arc;
 
@@ -17,7 +18,7 @@ use warploom_testkit::{Case, Conformance};
 use crate::packs::example;
 use crate::{devices, tell};
 
-/// The example, with a change made to its manifest or its shader.
+/// The example, with a change to its manifest or its shader.
 fn softmax(file: &str, from: &str, to: &str) -> Result<Pack, String> {
     let mut manifest = include_str!("../../examples/packs/softmax/pack.toml").to_string();
     let mut shader = include_str!("../../examples/packs/softmax/softmax.wgsl").to_string();
@@ -46,7 +47,7 @@ fn the_example_is_right_on_every_device() {
     }
 }
 
-/// A row sum that leaves out the last step, a maximum that is not taken away, an index that runs over.
+/// A row sum without the last step, a maximum that is not subtracted, an index out of bounds.
 #[test]
 fn wrong_numbers_are_found() {
     let mut cases = pack::cases_of("softmax");
@@ -68,28 +69,28 @@ fn wrong_numbers_are_found() {
     }
 }
 
-/// What is no manifest of an engine is told with its line.
+/// An invalid engine manifest is an error with its line.
 #[test]
-fn broken_manifests_are_told_with_their_lines() {
+fn broken_manifests_are_errors_with_their_lines() {
     let implements = "implements = \"softmax\"";
     for (from, to, words) in [
-        (implements, "implements = \"softmx\"", ":3: implements: \"softmx\" is no operation"),
-        (implements, "implements = \"pool2d\"", "is no operation that packs execute"),
+        (implements, "implements = \"softmx\"", ":3: implements: \"softmx\" is not an operation"),
+        (implements, "implements = \"pool2d\"", "is not an operation that packs execute"),
         (implements, "implements = \"rms_norm\"", ":3: implements: rms_norm has 2 operands"),
         (implements, "implements = \"softmax\"\nwhen = { eps = 1 }", ":4: when: softmax has no"),
         (implements, "", ": is of a pack with `implements`"),
         ("n >= 1", "m >= 1", "where: there is no size m, but [\"n\", \"rows\"]"),
-        ("n >= 1", "n = 1", "compares nothing"),
+        ("n >= 1", "n = 1", "is not a comparison"),
         ("n >= 1", "n >= (1", "where: size"),
         ("8 * rows * n", "8 * columns", "cost: flops: there is no size columns"),
-        ("0.3", "1.5", "efficiency 1.5 is no share"),
+        ("0.3", "1.5", "efficiency 1.5 is not a share"),
         ("efficiency", "efficency", "unknown field `efficency`"),
     ] {
         let error = softmax("pack.toml", from, to).expect_err(to);
         assert!(error.contains(words) && error.contains("pack.toml:"), "{to}: {error}");
     }
     let field = softmax("softmax.wgsl", "    n: u32,", "    n: u32,\n    scale: f32,").unwrap_err();
-    assert!(field.contains("scale of the uniform block is no attribute of softmax"), "{field}");
+    assert!(field.contains("scale of the uniform block is not an attribute of softmax"), "{field}");
     let blur = PackEngine::new(example("blur")).err().unwrap();
     assert!(blur.is_invalid() && blur.to_string().contains("no `implements`"), "{blur}");
 }
@@ -123,7 +124,7 @@ fn plans_take_it_where_it_is_wished_for_and_say_why_not() {
     options.force = vec![(Selector::Operation("softmax".into()), own.clone())];
     let error = plan(&graph(4, 101), &options).unwrap_err();
     assert!(error.is_unsupported() && error.to_string().contains("n <= 100"), "{error}");
-    // Its cost is what the manifest says.
+    // Its cost is the manifest's.
     let engine = registry.get(&own).unwrap();
     let found = warploom::plan::candidates(
         &graph(4, 100),
@@ -137,7 +138,7 @@ fn plans_take_it_where_it_is_wished_for_and_say_why_not() {
     assert_eq!((offer.cost.dispatches, offer.cost.efficiency), (1.0, 0.3));
 }
 
-/// Attributes reach the kernel by the names of its fields, or are fixed; weights and layouts are what they are.
+/// Attributes reach the kernel by field name, or are fixed; weights and layouts are unchanged.
 #[test]
 fn attributes_reach_the_kernel_or_are_fixed() {
     const NORM: &str = "
@@ -185,7 +186,7 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) g
     let error = read("when = { eps = \"small\" }", NORM).unwrap_err();
     assert!(error.contains(":7: when: eps is not a number"), "{error}");
 
-    // A weight that is packed is not unpacked for it.
+    // A packed weight is not unpacked for it.
     let mut graph = Graph::new("product");
     let x = graph.input("x", Shape::new([2, 64]), DType::F32);
     let w = graph.weight("w", Shape::new([3, 64]), warploom::base::Format::Q8_0);
@@ -220,7 +221,7 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>) {
     assert!(plan.explain().contains("pack.linear: w is stored as q8_0"), "{}", plan.explain());
 }
 
-/// Runtimes take packs, and `doctor` meets them as any other engine.
+/// Runtimes accept packs, and `doctor` tests them like any other engine.
 #[test]
 fn a_runtime_takes_packs_and_doctor_meets_them() {
     let mut cases: Vec<Case> = pack::cases_of("softmax");
@@ -245,5 +246,5 @@ fn a_runtime_takes_packs_and_doctor_meets_them() {
     }
     let twice = Runtime::builder().device("cpu").pack(example("softmax")).unwrap();
     let twice = twice.pack(example("softmax")).unwrap().build();
-    assert!(twice.err().unwrap().to_string().contains("pack.softmax is there already"));
+    assert!(twice.err().unwrap().to_string().contains("pack.softmax is already registered"));
 }

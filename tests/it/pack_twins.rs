@@ -1,4 +1,5 @@
-//! Twins of a pack's shader: compiled where their language is spoken, held to the same numbers, and never left out silently.
+//! Twins of a pack's shader: compiled if their language is available, checked for the same results,
+//! never skipped silently.
 
 use warploom::base::platform::block_on;
 use warploom::kernel::pack::Pack;
@@ -48,7 +49,7 @@ fn read(manifest: &str, twin: &str) -> Result<Pack, String> {
     Pack::from_sources(manifest, &files).map_err(|e| e.to_string())
 }
 
-/// What comes of the pack's one case on a device.
+/// The outcome of the pack's one case on a device.
 fn on(runtime: &Runtime, pack: &Pack) -> Row {
     let (row, job) = pack::in_interpreter(pack, &pack.cases()[0]);
     assert!(matches!(row.outcome, Outcome::Right { .. }), "{row:?}");
@@ -59,7 +60,7 @@ fn on(runtime: &Runtime, pack: &Pack) -> Row {
 fn a_twin_runs_where_its_language_is_spoken_and_nowhere_else() {
     let cases = [
         (TWIN.to_string(), None),
-        // A wrong number is told with both values.
+        // A wrong number is reported with both values.
         (TWIN.replace("* TIMES", "+ TIMES"), Some(["y: element 0", "expected"])),
         // What does not compile, with the compiler's line and the file's name.
         (TWIN.replace("* TIMES", "* TIME"), Some(["line 9 of double.cl: y[i] =", "double.cl:9:"])),
@@ -95,7 +96,7 @@ fn a_twin_runs_where_its_language_is_spoken_and_nowhere_else() {
 }
 
 #[test]
-fn twins_that_are_not_there_are_told() {
+fn missing_twins_are_reported() {
     for (from, to, words) in [
         ("double.cl", "other.cl", "pack.toml:5: pack.toml: \"other.cl\" is not given"),
         ("opencl =", "metal =", "pack.toml:5: unknown field `metal`"),

@@ -1,4 +1,4 @@
-//! Kernel packs: the examples run on every device, with the numbers that plain loops give.
+//! Kernel packs: the examples run on every device, with the results of plain loops.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -72,7 +72,7 @@ fn a_blur_takes_the_mean_of_neighbours() {
                 want.push(near.iter().sum::<f32>() / near.len() as f32);
             }
             let image = Tensor::from_vec(runtime, pixels.clone(), [h as usize, w as usize]);
-            // What is made of other operations, with gaps, is read as well.
+            // Results of other operations, with gaps, are read too.
             let values = [("radius", f64::from(radius))];
             let whole = &Tensor::custom(&pack, &[&image], &values)[0];
             near(&whole.to_vec::<f32>()?, &want, 1e-5);
@@ -134,7 +134,7 @@ fn a_scan_changes_a_copy_in_place() {
     });
 }
 
-/// Sums and products of neighbours, in two outputs of their own sizes.
+/// Sums and products of neighbours, in two outputs of different sizes.
 const PAIRS: &str = "\
 struct Params { n: u32, k: i32, share: f32, extent: vec2<f32> }
 @group(3) @binding(5) var<storage, read_write> products: array<vec2<f32>>;
@@ -177,7 +177,7 @@ fn a_kernel_of_two_results_in_the_middle_of_a_graph() {
         let all: Vec<f32> = (0..100).map(|i| i as f32 / 4.0).collect();
         let (sums, products) =
             pairs_of(&all[3..80].iter().map(|v| v * 2.0).collect::<Vec<_>>(), 5.0);
-        // A part of another result, which no binding could begin at.
+        // A part of another result, at an offset where no binding can start.
         let x = (Tensor::from_vec(runtime, all, [100]) * 2.0).slice(0, 3..80, 1);
         let made = Tensor::custom(&pack, &[&x], &[("k", 5.0)]);
         let (a, b) = (&made[0] + 1.0, &made[1]);
@@ -246,16 +246,16 @@ fn a_graph_with_a_kernel_is_planned_once_for_many_sizes_and_is_a_file() {
     let plan = Plan::new(&graph, &class, &profile, &Options::new(&registry)).unwrap();
     let launches: Vec<&str> = plan.steps.iter().map(|step| step.kernel.name()).collect();
     assert_eq!(launches, ["pairs"], "one launch makes both results");
-    // Who asks for the length of such a tensor would be told that of the largest.
+    // `arrayLength` of such a tensor would return the maximum length.
     let mut graph = Graph::new("g");
     let x = graph.input("x", Shape::new([Dim::symbol(n)]), DType::F32);
     let made = example("scan").add_to(&mut graph, &[x], &[]).unwrap();
     graph.output("y", made[0]).unwrap();
     let error = Plan::new(&graph, &class, &profile, &Options::new(&registry)).unwrap_err();
-    assert!(error.to_string().contains("asks for the length of data"), "{error}");
+    assert!(error.to_string().contains("reads the length of data"), "{error}");
 }
 
-/// In deterministic mode a kernel runs where its maker says that it may, and is refused else.
+/// In deterministic mode a kernel runs if its manifest permits it, else it is refused.
 #[test]
 fn a_kernel_says_itself_whether_it_is_deterministic() {
     let runtime = Runtime::builder().device("cpu").deterministic(true).build().unwrap();
@@ -272,29 +272,32 @@ fn a_kernel_says_itself_whether_it_is_deterministic() {
 }
 
 #[test]
-fn calls_that_are_wrong_are_told_by_the_read() {
+fn wrong_calls_are_errors_at_the_read() {
     let runtime = Arc::new(Runtime::builder().device("cpu").build().unwrap());
     let pack = pairs();
     let x = Tensor::ones(&runtime, [4]);
-    let told = |pack: &Pack, operands: &[&Tensor], values: &[(&str, f64)]| {
+    let message = |pack: &Pack, operands: &[&Tensor], values: &[(&str, f64)]| {
         Tensor::custom(pack, operands, values)[0].to_vec::<f32>().unwrap_err().to_string()
     };
     let rows = [
-        (told(&pack, &[&x, &x], &[]), "2 operands, and it takes 1: x"),
+        (message(&pack, &[&x, &x], &[]), "2 operands, and it takes 1: x"),
         (
-            told(&pack, &[&Tensor::ones(&runtime, [2, 2])], &[]),
-            "x is f32[2, 2], and has to be f32 of 1",
+            message(&pack, &[&Tensor::ones(&runtime, [2, 2])], &[]),
+            "x is f32[2, 2], must be f32 of 1",
         ),
-        (told(&pack, &[&x.cast(DType::I32)], &[]), "x is i32[4]"),
-        (told(&pack, &[&x], &[("kk", 1.0)]), "no value \"kk\"; it takes"),
-        (told(&pack, &[&x], &[("k", 0.5)]), "k = 0.5 is no i32"),
-        (told(&pack, &[&x], &[("n", 5.0)]), "size n is 5 in the call and 4 in x"),
-        (told(&pack, &[&x], &[("k", 1.0), ("k", 1.0)]), "stands twice"),
-        (told(&example("nbody"), &[&Tensor::ones(&runtime, [4, 3])], &[]), "has to be [4, 4]"),
-        (told(&pack, &[&Tensor::ones(&runtime, [0])], &[]), "sums is [-1]"),
+        (message(&pack, &[&x.cast(DType::I32)], &[]), "x is i32[4]"),
+        (message(&pack, &[&x], &[("kk", 1.0)]), "no value \"kk\"; it takes"),
+        (message(&pack, &[&x], &[("k", 0.5)]), "k = 0.5 is not a value of i32"),
+        (message(&pack, &[&x], &[("n", 5.0)]), "size n is 5 in the call and 4 in x"),
+        (message(&pack, &[&x], &[("k", 1.0), ("k", 1.0)]), "is given twice"),
+        (message(&example("nbody"), &[&Tensor::ones(&runtime, [4, 3])], &[]), "must be [4, 4]"),
+        (message(&pack, &[&Tensor::ones(&runtime, [0])], &[]), "sums is [-1]"),
     ];
-    for (told, want) in rows {
-        assert!(told.contains(want) && told.contains("packs.rs:"), "{want:?} is not in: {told}");
+    for (message, want) in rows {
+        assert!(
+            message.contains(want) && message.contains("packs.rs:"),
+            "{want:?} is not in: {message}"
+        );
     }
     // More workgroups than a device has in one direction.
     let many = PAIRS_MANIFEST.replace("writes_all", "groups = 70000\nwrites_all");
@@ -369,10 +372,10 @@ fn a_pack_is_read_again_where_it_changed_and_keeps_what_was_fastest() {
     assert_eq!(last(&pack), 32.0);
     assert_eq!(last(&Pack::load(&folder).unwrap()), 32.0, "it is kept in the folder");
 
-    // Another shader: read again, and what was kept is not its own.
+    // Another shader: the stored results are read again, and do not apply to it.
     write("p.wgsl", &shader.replace("x[id.x] +", "x[id.x] + 1.0 +"));
     assert_eq!((pack.reload().unwrap(), last(&pack)), (true, 65.0));
-    // A broken one is told, and the pack stays as it is.
+    // A broken file is reported, and the pack is unchanged.
     write("p.wgsl", "fn main(");
     assert!(pack.reload().unwrap_err().to_string().contains("p.wgsl:1"));
     assert_eq!(last(&pack), 65.0);

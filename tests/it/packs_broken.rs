@@ -1,4 +1,4 @@
-//! Packs that are wrong, each in one way: the error names the file and its line, or the number.
+//! Packs with one error each: the error names the file and line, or the number.
 
 use warploom::kernel::pack::Pack;
 use warploom_testkit::pack::{self, Outcome};
@@ -27,8 +27,8 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(local_invocation_
 }
 ";
 
-/// What is said of a pack, by its reader or by its first case.
-fn told(manifest: &str, shader: &str) -> Result<(), String> {
+/// The error of a pack, from its reader or from its first case.
+fn load(manifest: &str, shader: &str) -> Result<(), String> {
     let pack =
         Pack::from_sources(manifest, &[("double.wgsl", shader)]).map_err(|e| e.to_string())?;
     for case in pack::cases(&pack).map_err(|e| e.to_string())? {
@@ -45,7 +45,7 @@ fn broken(file: &str, from: &str, to: &str, words: &[&str]) {
     let text = if file == "pack.toml" { &mut manifest } else { &mut shader };
     assert!(text.contains(from), "{from:?} is not in {file}");
     *text = text.replacen(from, to, 1);
-    let error = told(&manifest, &shader).expect_err("a broken pack passed");
+    let error = load(&manifest, &shader).expect_err("a broken pack passed");
     for word in words {
         assert!(error.contains(word), "{word:?} is not in: {error}");
     }
@@ -55,13 +55,13 @@ fn broken(file: &str, from: &str, to: &str, words: &[&str]) {
 #[track_caller]
 fn broken_both((line, from, to): (&str, &str, &str), words: &[&str]) {
     let shader = SHADER.replacen("override WG", line, 1).replacen(from, to, 1);
-    let error = told(MANIFEST, &shader).expect_err("a broken pack passed");
+    let error = load(MANIFEST, &shader).expect_err("a broken pack passed");
     assert!(words.iter().all(|word| error.contains(word)), "{words:?}: {error}");
 }
 
 #[test]
 fn what_is_not_broken_passes() {
-    told(MANIFEST, SHADER).unwrap();
+    load(MANIFEST, SHADER).unwrap();
 }
 
 #[test]
@@ -99,7 +99,7 @@ fn manifests() {
     );
     toml("x: f32[n]", "x: u32[n]", &["pack.toml:2", "x is u32 here and f32", "double.wgsl:2"]);
     toml("x: f32[n]", "x: f32[n", &["pack.toml:2", "brackets"]);
-    toml("x: f32[n]", "x: f64[n]", &["pack.toml:2", "f32, i32, u32"]);
+    toml("x: f32[n]", "x: f64[n]", &["pack.toml:2", "f32, i32 and u32"]);
     toml("y: f32[n]", "y: f32[n +]", &["pack.toml:3", "at character 4"]);
     toml("outputs = [\"y: f32[n]\"]", "outputs = []", &["pack.toml", "outputs"]);
     toml("count = \"n\"", "cuont = \"n\"", &["pack.toml:4", "no field cuont"]);
@@ -116,14 +116,14 @@ fn manifests() {
 #[test]
 fn kernels_that_run_into_something() {
     let wgsl = |from: &str, to: &str, words: &[&str]| broken("double.wgsl", from, to, words);
-    // No test of the last workgroup's end; the neighbour of the last one.
+    // No check at the end of the last workgroup; the neighbour of the last one.
     wgsl("if (id.x >= params.count) { return; }", "", &["double.wgsl:10", "out of bounds"]);
     wgsl("= x[id.x] *", "= x[id.x + 1] *", &["double.wgsl:10", "out of bounds of x", "70"]);
-    // Everyone writes to one place; a neighbour is read without a barrier.
+    // All invocations write to one place; a neighbour is read without a barrier.
     wgsl("y[id.x] =", "y[0] =", &["double.wgsl:10", "race of y"]);
     let neighbour = "shared_x[i] = x[id.x]; y[id.x] = shared_x[(i + 1) % 6] + ";
     wgsl("y[id.x] = ", neighbour, &["double.wgsl:10", "race of shared_x"]);
-    // A barrier behind a return, which naga sees; one that depends on data.
+    // A barrier after a return, which naga detects; one that depends on data.
     wgsl("y[id.x] = ", "workgroupBarrier(); y[id.x] = ", &["double.wgsl:10", "barrier"]);
     wgsl(
         "y[id.x] = ",
@@ -139,7 +139,7 @@ fn numbers_that_are_not_those_expected() {
     let with = |rest: &str| format!("{four}{rest}");
     toml(&with("outputs = { y = [2, 4, 7, 8] }"), &["y: element 2", "expected 7.0, got 6.0"]);
     toml(&with("outputs = { y = [2, 4, 6] }"), &["y", "3 numbers are given for 4"]);
-    toml(&with("outputs = { z = [2, 4, 6] }"), &["pack.toml:6", "z is none of the outputs"]);
+    toml(&with("outputs = { z = [2, 4, 6] }"), &["pack.toml:6", "z is not one of the outputs"]);
     toml("n = 4, factor = 2 }\ninputs = { x = \"randm\" }", &["pack.toml:6", "randm", "iota"]);
     toml("n = 4, factor = 2 }\ninputs = { x = \"a.bin\" }", &["from no folder"]);
     // A reference that adds instead.
@@ -157,14 +157,14 @@ fn numbers_that_are_not_those_expected() {
 #[test]
 fn a_promise_to_write_everything_is_checked() {
     let manifest = MANIFEST.replace("params =", "writes_all = true\nparams =");
-    told(&manifest, SHADER).unwrap();
+    load(&manifest, SHADER).unwrap();
     let odd = SHADER.replace("if (id.x", "if (id.x % 2 == 1) { return; } if (id.x");
-    let error = told(&manifest, &odd).unwrap_err();
+    let error = load(&manifest, &odd).unwrap_err();
     assert!(error.contains("y is not written at element 1"), "{error}");
-    told(MANIFEST, &odd).unwrap();
+    load(MANIFEST, &odd).unwrap();
 }
 
-/// A manifest comes from anywhere: what it asks for has limits, and nothing it says may panic.
+/// A manifest is untrusted: its requests are limited, and nothing in it may cause a panic.
 #[test]
 fn hostile_manifests_are_refused() {
     let huge = "9".repeat(18);
@@ -195,13 +195,13 @@ fn hostile_manifests_are_refused() {
         (String::new(), "pack.toml"),
     ];
     for (manifest, word) in rows {
-        let error = told(&manifest, SHADER).expect_err(&manifest);
+        let error = load(&manifest, SHADER).expect_err(&manifest);
         assert!(error.contains(word), "{word:?} is not in: {error}");
     }
     for cut in (0..MANIFEST.len()).filter(|at| MANIFEST.is_char_boundary(*at)) {
-        let _ = told(&MANIFEST[..cut], SHADER);
+        let _ = load(&MANIFEST[..cut], SHADER);
     }
     for cut in (0..SHADER.len() - 2).step_by(3) {
-        assert!(told(MANIFEST, &SHADER[..cut]).is_err(), "{}", &SHADER[..cut]);
+        assert!(load(MANIFEST, &SHADER[..cut]).is_err(), "{}", &SHADER[..cut]);
     }
 }

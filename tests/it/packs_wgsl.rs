@@ -1,5 +1,6 @@
-//! WGSL that a pack may use: overrides wherever they may stand, every built-in function of the core language, uniform
-//! blocks of any shape; and the words for what is not right. What is right is right on every device.
+//! WGSL that a pack may use: overrides in every allowed position, every built-in function of the
+//! core language, uniform blocks of any shape; and the errors for the rest. Valid programs give the
+//! right results on every device.
 
 use warploom::base::platform::block_on;
 use warploom::kernel::pack::Pack;
@@ -84,7 +85,7 @@ fn overrides_are_constants_wherever_they_stand() {
             y[id.x] = sum;
         }}"
     );
-    // x is 0 .. 15; with N threads each half is turned round, twice, and 3 is added.
+    // x is 0 .. 15; with N threads each half is reversed twice, and 3 is added.
     let want = |n: usize, c: usize, more: usize| {
         let turned = (0..16).map(|i| i / n * n + n - 1 - i % n);
         let numbers: Vec<String> = turned.map(|x| (2 * x + 3 + c + more).to_string()).collect();
@@ -123,7 +124,7 @@ fn overrides_are_constants_wherever_they_stand() {
 }
 
 #[test]
-fn constants_that_do_not_fit_are_told_with_their_override_and_its_line() {
+fn constants_that_do_not_fit_are_errors_with_override_and_line() {
     let shader = |declared: &str| {
         format!("{Y}{declared}\n@compute @workgroup_size(1) fn main() {{ y[0] = u32(N); }}")
     };
@@ -288,7 +289,8 @@ struct S { inner: array<Inner, 2>, z: vec3<f32> }
     rows[1] = x.z;
     y.inner[0].m = mat2x3<f32>(1.0, 2.0, 3.0, 4.0, 5.0, 6.0);
 }";
-    // x is 100 and up, y and the rows are 0 and up. An Inner is a, 3 of gap, v, 1 of gap, and two columns with 1 of gap each.
+    // x is 100 and up, y and the rows are 0 and up. An Inner is a, 3 of gap, v, 1 of gap, and two
+    // columns with 1 of gap each.
     let x: Vec<i32> = (100..136).collect();
     let mut y: Vec<i32> = (0..36).collect();
     let numbers = [0, 4, 5, 6, 8, 9, 10, 12, 13, 14];
@@ -307,9 +309,9 @@ struct S { inner: array<Inner, 2>, z: vec3<f32> }
     right(&[(load(&manifest, shader).unwrap(), "gaps")]);
 }
 
-/// Functions of halves in words: the words, and what comes out.
+/// Functions of f16 pairs in words: the words and the results.
 #[test]
-fn halves_in_words_need_no_extension() {
+fn f16_pairs_in_words_need_no_extension() {
     let words: [u32; 6] =
         [0x3c00_c000, 0x0000_8000, 0x7bff_0400, 0x3555_2e66, 0xfbff_7bff, 0x0400_8400];
     let parts = |word: u32| {
@@ -329,7 +331,7 @@ fn halves_in_words_need_no_extension() {
     let manifest = |y: &[f64]| {
         format!("{io}inputs = {{ x = [{}] }}\noutputs = {{ y = [{}] }}\n", given(&x), given(y))
     };
-    // There and back is the same word; finite halves change nothing when they are rounded again.
+    // A round trip gives the same word; finite f16 values do not change when rounded again.
     let back = load(&manifest(&x), &main("pack2x16float(unpack2x16float(w))")).unwrap();
     let kept = main("pack2x16float(quantizeToF16(unpack2x16float(w)))");
     let kept_pack = load(&manifest(&x), &kept).unwrap();

@@ -1,4 +1,4 @@
-//! Graphs cut over several devices give the numbers that they give on one.
+//! Graphs split over several devices give the results of one device.
 
 use std::sync::Arc;
 
@@ -11,13 +11,14 @@ use warploom_testkit::{Outcome, RandomLimits, random_case, random_class, run_cas
 
 use crate::{devices, tell};
 
-/// Random graphs that are cut.
+/// Random graphs to split.
 const GRAPHS: u64 = 100;
 
-/// Slots over which graphs are cut, whatever this machine has.
+/// Slots for the split, on any machine.
 const SLOTS: usize = 3;
 
-/// A runtime for each slot: of a GPU through wgpu where there is one, and of the CPU, each with memory of its own.
+/// A runtime for each slot: of a GPU through wgpu if there is one, and of the CPU, each with
+/// separate memory.
 fn runtimes() -> Vec<Arc<Runtime>> {
     let every = devices::every(false).into_iter().map(|(_, runtime)| runtime);
     let gpu = every.filter(|runtime| runtime.device().profile().provider == "webgpu").take(1);
@@ -25,7 +26,7 @@ fn runtimes() -> Vec<Arc<Runtime>> {
     gpu.chain(std::iter::repeat_with(cpu)).take(SLOTS).map(Arc::new).collect()
 }
 
-/// A slot for every node that does not touch a state, by a number that looks random.
+/// A slot for every node that does not touch a state, from a pseudo-random number.
 pub(crate) fn placement(graph: &Graph, seed: u64, slots: usize) -> Vec<(Selector, usize)> {
     let mut in_state = vec![false; graph.nodes().len()];
     let mut placement = Vec::new();

@@ -1,6 +1,6 @@
-//! Bytes from one device to another without the host: in order, the right ones, and counted. On two
-//! GPUs through CUDA where the machine has them, on one that is opened twice otherwise, and
-//! everywhere on devices of the CPU that know each other.
+//! Copies between devices without the host: in order, correct, and counted. On two GPUs through
+//! CUDA if the machine has them, else on one opened twice, and everywhere on CPU devices that
+//! support direct copies.
 
 use std::any::Any;
 use std::collections::BTreeMap;
@@ -28,7 +28,7 @@ use crate::partitioned::placement;
 use crate::webgpu_host::*;
 use crate::{Need, skip, tell};
 
-/// The CPU, as a device that takes copies from its like.
+/// The CPU as a device that accepts copies from devices of its kind.
 struct Linked {
     inner: Arc<dyn Device>,
     copied: AtomicU64,
@@ -42,10 +42,10 @@ fn linked() -> Arc<dyn Device> {
     Arc::new(Linked { inner: plain(), copied: AtomicU64::new(0) })
 }
 
-/// What a range holds.
+/// The contents of a range.
 fn read(device: &dyn Device, range: BufferRange) -> Result<Vec<u8>> {
     let mut work = Recording { label: "read".into(), ..Default::default() };
-    // From the buffer's first byte: a slot may not begin at any.
+    // From the buffer's first byte, since slots need aligned offsets.
     let bytes = range.offset + range.bytes;
     let slot = work.slot("data", bytes);
     download(&mut work, part(slot, range.offset as i64, range.bytes as i64));
@@ -96,7 +96,7 @@ impl Device for Linked {
     }
 }
 
-/// Two of CUDA's devices, or the only one twice, which has two streams and two pools of memory.
+/// Two CUDA devices, or the only one twice, with two streams and two memory pools.
 fn cuda_pair() -> Option<[Arc<dyn Device>; 2]> {
     let provider = cuda::Provider::new();
     let found = block_on(provider.list()).unwrap_or_default();
@@ -113,7 +113,7 @@ fn cuda_pair() -> Option<[Arc<dyn Device>; 2]> {
     Some([0, second].map(|i| block_on(provider.open(i, OpenOptions::default())).unwrap()))
 }
 
-/// `y = y + 1`, so many times, over all of a buffer; then a download of it, if asked for.
+/// `y = y + 1` this many times over a whole buffer; then a download, if requested.
 fn counting(words: u64, times: u32, download_it: bool) -> Recording {
     let mut work = Recording { label: "count".into(), ..Default::default() };
     let y = work.slot("y", 4 * words);
@@ -129,7 +129,7 @@ fn counting(words: u64, times: u32, download_it: bool) -> Recording {
     work
 }
 
-/// A copy sees what was submitted to either device before it, and nothing that came later.
+/// A copy sees all earlier submits of both devices, and no later ones.
 fn copies_are_in_order(a: &dyn Device, b: &dyn Device, repeats: u64) {
     const TIMES: u32 = 8;
     let mut copied = 0;
@@ -138,7 +138,7 @@ fn copies_are_in_order(a: &dyn Device, b: &dyn Device, repeats: u64) {
         block_on(device.compile(&affine_in_place())).unwrap();
     }
     for i in 0..repeats {
-        // From a word to a few MB, with room in front and behind.
+        // From a word to a few MB, with room before and after.
         let words = 1 + (i * i * 97) % 150_001;
         let (lead, all) = (i % 5, words + 16 + i % 3);
         let zeros = vec![0.0; all as usize];
@@ -161,7 +161,7 @@ fn copies_are_in_order(a: &dyn Device, b: &dyn Device, repeats: u64) {
         copied += bytes;
         run(a, on_a);
         let (last_a, last_b) = (run(a, then_a), run(b, then_b));
-        // What is freed now is freed after the copy.
+        // Memory freed now is released after the copy.
         a.free(Resource::Buffer(x.buffer));
         let got = to_floats(&block_on(b.wait(last_b)).unwrap().downloads[0]);
         for (at, value) in (0..).zip(&got) {
@@ -181,7 +181,7 @@ fn copies_are_in_order(a: &dyn Device, b: &dyn Device, repeats: u64) {
     assert_eq!(after.peer_bytes - before.peer_bytes, copied);
 }
 
-/// What does not fit is refused, with nothing written.
+/// A copy that does not fit is refused, and nothing is written.
 fn wrong_copies_are_errors(a: &dyn Device, b: &dyn Device) {
     let (x, y) = (floats(a, &[1.0; 64]), floats(b, &[2.0; 64]));
     let wrong = [
@@ -208,8 +208,8 @@ fn wrong_copies_are_errors(a: &dyn Device, b: &dyn Device) {
     foreign.free(Resource::Buffer(z.buffer));
 }
 
-/// |(-x - x) x| - x of whole numbers, each operation on the other device than the one before; what
-/// comes out is exact wherever it is computed.
+/// `|(-x - x) x| - x` of integers, each operation on a different device than the previous one; the
+/// result is exact on any device.
 fn chain(rows: i64, columns: i64) -> (Graph, Vec<(Selector, usize)>) {
     let mut g = Graph::new("there and back");
     let x = g.input("x", Shape::new([rows, columns]), DType::F32);
@@ -241,7 +241,7 @@ fn instance(runtimes: &[Arc<Runtime>], graph: &Graph, place: &Placement) -> Part
     block_on(PartitionedInstance::new(runtimes, plan, &mut residents)).unwrap()
 }
 
-/// Graphs over both devices against one of them, of other sizes each time and twice each; nothing
+/// Graphs over both devices against one of them, with new sizes each time and twice each; nothing
 /// goes through the host.
 fn graphs_are_the_same(devices: &[Arc<dyn Device>; 2], repeats: i64) {
     let runtimes = devices
@@ -275,7 +275,7 @@ fn graphs_are_the_same(devices: &[Arc<dyn Device>; 2], repeats: i64) {
     assert_eq!(after - before, direct);
 }
 
-/// Random graphs, cut at random.
+/// Random graphs, split at random.
 fn random_graphs_are_right(devices: &[Arc<dyn Device>; 2], graphs: u64) {
     let runtimes = devices
         .each_ref()
@@ -305,7 +305,7 @@ fn devices_that_know_each_other_copy_without_the_host() {
 }
 
 #[test]
-fn devices_that_do_not_go_through_the_host_and_it_is_told() {
+fn devices_without_a_direct_copy_go_through_the_host_and_report_it() {
     let runtimes =
         [linked(), plain()].map(|device| Arc::new(Runtime::on(device, Sync::Lazy, None).unwrap()));
     let (graph, place) = chain(5, 9);
@@ -317,14 +317,14 @@ fn devices_that_do_not_go_through_the_host_and_it_is_told() {
         let y: Vec<f32> = x.iter().map(|x| 2.0 * x * x - x).collect();
         assert!(to_floats(&found["y"]).iter().eq(y.iter()), "{found:?}");
     }
-    let told: Vec<String> = cut.transfers().iter().map(ToString::to_string).collect();
+    let message: Vec<String> = cut.transfers().iter().map(ToString::to_string).collect();
     let line = |from, to| {
         format!(
             "slot {from} to slot {to}: 720 bytes through the host (cpu:0 takes no \
              copies from cpu:0)"
         )
     };
-    assert_eq!(told, [line(1, 0), line(0, 1)]);
+    assert_eq!(message, [line(1, 0), line(0, 1)]);
 }
 
 #[test]

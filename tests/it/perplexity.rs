@@ -1,4 +1,4 @@
-//! Perplexity: the same as llama.cpp's where that is known, and hardly another in `Int8`.
+//! Perplexity: equal to llama.cpp's where that is known, and nearly equal in `Int8`.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -11,12 +11,13 @@ use warploom_models::gguf::Access;
 
 use crate::{devices, logits, tell};
 
-/// Most that rounded activations may change a perplexity, as a share of it.
+/// Maximum relative change of a perplexity by rounded activations.
 const INT8: f64 = 0.005;
-/// The same for SmolLM2, which they move more: 0.51 % on this text and 0.47 on its first three windows, on the CPU.
+/// The same for SmolLM2, which changes more: 0.51 % on this text and 0.47 % on its first three
+/// windows, on the CPU.
 const INT8_DEEP: f64 = 0.01;
-/// Most that the mean may be from llama.cpp's, nats a token: that rounds activations as well, in
-/// blocks of 256 for these formats.
+/// Maximum difference of the mean from llama.cpp's, in nats per token: it also rounds activations,
+/// in blocks of 256 for these formats.
 const GOLDEN: f64 = 0.005;
 /// Tokens of a window, as in the golden files.
 const WINDOW: usize = 250;
@@ -40,7 +41,7 @@ fn golden(name: &str) -> serde_json::Value {
     serde_json::from_str(&std::fs::read_to_string(file).unwrap()).unwrap()
 }
 
-/// On the CPU, whose mode `Int8` is.
+/// On the CPU, whose default mode is `Int8`.
 #[test]
 fn rounded_activations_hardly_change_a_perplexity() {
     let runtime = Arc::new(Runtime::builder().device("cpu").build().unwrap());
@@ -50,7 +51,7 @@ fn rounded_activations_hardly_change_a_perplexity() {
         let name = file.file_name().unwrap().to_string_lossy().into_owned();
         let options = EncodeOptions { add_bos: false, parse_special: true };
         let mut tokens = model.tokenizer().encode(&text, options).unwrap();
-        // Eight windows are what the golden files have; of large models, of which they have none, three are enough.
+        // The golden files have eight windows; large models without one use three.
         let large = model.weight_bytes() >= logits::SMALL && !devices::whole();
         tokens.truncate(if large { 3 } else { 8 } * WINDOW);
         let [f32, int8] = [ComputeMode::F32, ComputeMode::Int8]
@@ -66,7 +67,7 @@ fn rounded_activations_hardly_change_a_perplexity() {
         ));
         let most = if name.contains("SmolLM2") { INT8_DEEP } else { INT8 };
         assert!(change.abs() <= most, "{name}: {change}");
-        // The same bits would mean that nothing was rounded, not even keys and values.
+        // Equal bits would mean that nothing was rounded, not even keys and values.
         assert!(change != 0.0, "{name}");
         for golden in [golden("golden.json"), golden("golden-bitnet.json")] {
             let of = &golden["models"][&name]["perplexity"];
@@ -92,11 +93,11 @@ fn windows_are_apart_and_what_is_skipped_does_not_count() {
     };
     let mut session = Session::new(runtime, model, options, &mut |_, _| {}).unwrap();
     let tokens: Vec<u32> = (0..230).map(|i| 100 + i * 37 % 3000).collect();
-    let mut told = 0;
+    let mut reported = 0;
     let mut run = |tokens: &[u32], window, skip| {
         let options = PerplexityOptions { window, skip };
         session.perplexity_blocking(tokens, &options, &mut |done, total| {
-            told = total;
+            reported = total;
             assert!(done.tokens <= total);
             ControlFlow::Continue(())
         })
@@ -110,7 +111,7 @@ fn windows_are_apart_and_what_is_skipped_does_not_count() {
     let first = run(&tokens[..70], Some(90), 0).unwrap();
     let both = skipped.mean() * 20.0 + first.mean() * 70.0;
     assert!((both / 90.0 - parts[0].mean()).abs() < 1e-5, "{both}");
-    // As many as the context holds, and no more.
+    // As many as the context holds, not more.
     assert_eq!(run(&tokens, None, 0).unwrap().windows, 3);
     for (tokens, window, skip, words) in [
         (&tokens[..], Some(101), 0, "1 to 100"),
@@ -123,5 +124,5 @@ fn windows_are_apart_and_what_is_skipped_does_not_count() {
         assert!(error.is_invalid() && error.to_string().contains(words), "{error}");
     }
     run(&tokens, Some(50), 20).unwrap();
-    assert_eq!(told, 30 * 4 + 10);
+    assert_eq!(reported, 30 * 4 + 10);
 }

@@ -1,5 +1,5 @@
-//! Plans as files: what is saved is loaded, what is damaged or hostile is refused with a reason,
-//! and a plan that was made for a saved profile runs on such a device.
+//! Plan files: a saved plan loads, a damaged or hostile one is refused with a reason, and a plan
+//! made for a saved profile runs on such a device.
 
 use std::collections::BTreeMap;
 
@@ -18,7 +18,7 @@ use crate::tell;
 
 const SEQ: Symbol = Symbol::new("seq");
 
-/// `softmax(silu(x w^T) * y)` with rows that vary, and a state that is read and written.
+/// `softmax(silu(x w^T) * y)` with varying rows, and a state that is read and written.
 fn graph() -> Graph {
     let seq = Dim::symbol(SEQ);
     let mut g = Graph::new("small");
@@ -49,7 +49,7 @@ fn refused(bytes: &[u8]) -> String {
     error.to_string()
 }
 
-/// A file with another body, whose first line is right again.
+/// A file with another body and a valid first line.
 fn signed(body: &[u8]) -> Vec<u8> {
     let mut file =
         format!("warploom-plan 12 {} {}\n", blake3::hash(body).to_hex(), body.len()).into_bytes();
@@ -134,7 +134,7 @@ fn truncated_files_are_errors() {
     }
 }
 
-/// A generator of numbers, the same each time (xorshift).
+/// A reproducible random number generator (xorshift).
 struct Random(u64);
 
 impl Random {
@@ -146,7 +146,7 @@ impl Random {
     }
 }
 
-/// One mutation of the text: a byte, a number, a number everywhere, or a piece copied elsewhere.
+/// One mutation of the text: a byte, a number, a number everywhere, or a copied part.
 fn mutated(text: &[u8], random: &mut Random) -> Vec<u8> {
     let mut text = text.to_vec();
     let at = random.below(text.len());
@@ -160,7 +160,7 @@ fn mutated(text: &[u8], random: &mut Random) -> Vec<u8> {
             let numbers = ["0", "1", "3", "7", "4294967295", "18446744073709551615", "-1", "1e300"];
             let number = numbers[random.below(numbers.len())];
             if kind == 3 {
-                // Wherever the field has this value: a step and its dispatch say the same.
+                // Wherever the field has this value: a step and its dispatch contain the same one.
                 let from = at.saturating_sub(9);
                 let old = String::from_utf8_lossy(&text[from..end]).into_owned();
                 let new = old.replace(&old[old.len() - (end - at)..], number);
@@ -178,8 +178,8 @@ fn mutated(text: &[u8], random: &mut Random) -> Vec<u8> {
     text
 }
 
-/// A mutant is refused, or it is a plan: then it can be read, saved, and run on the CPU, which
-/// checks what kernels touch. Nothing panics and nothing reads past its memory.
+/// A mutant is refused, or it is a valid plan: then it can be read, saved, and run on the CPU,
+/// which checks memory accesses. Nothing panics or reads out of bounds.
 #[test]
 fn twenty_thousand_mutants_are_refused_or_run() {
     let runtime = Runtime::builder().device("cpu").threads(Some(1)).memory_budget(Some(64 << 20));
@@ -189,7 +189,7 @@ fn twenty_thousand_mutants_are_refused_or_run() {
     let (mut loaded, mut ran) = (0, 0);
     for turn in 0..20_000 {
         let mutant = match turn % 8 {
-            // The first line and the checksum are on guard, too.
+            // The first line and the checksum are checked too.
             0 => mutated(&file, &mut random),
             _ => signed(&mutated(body(&file), &mut random)),
         };
@@ -207,7 +207,7 @@ fn twenty_thousand_mutants_are_refused_or_run() {
         ran += usize::from(runs(&runtime, plan).is_ok());
     }
     tell(&format!("plan files: of 20000 mutants {loaded} loaded and {ran} ran"));
-    // Labels, estimates and other words may be anything, so some mutants are good plans.
+    // Labels, estimates and other texts may be anything, so some mutants are valid plans.
     assert!(loaded > 100 && ran > 100);
 }
 
@@ -235,7 +235,7 @@ fn ramp(count: usize) -> Vec<f32> {
     (0..count).map(|i| ((i * 37) % 101) as f32 / 50.0 - 1.0).collect()
 }
 
-/// Built ahead for a profile, without the device, then run on one of its kind.
+/// Built ahead of time for a profile, without the device, then run on a device of that kind.
 #[test]
 fn a_plan_built_ahead_runs_on_such_a_device() {
     let weight = warploom::quant::encode(Format::Q8_0, &ramp(32 * 64)).unwrap();
@@ -295,7 +295,7 @@ fn a_device_that_lacks_what_a_plan_needs_is_named_with_its_limits() {
     let error = plan.fits(&narrow).unwrap_err().to_string();
     assert!(error.contains("at most 16384") && error.contains("more"), "{error}");
 
-    // Told when it is put on the device, too.
+    // Also an error when it is put on the device.
     let cpu = Runtime::builder().device("cpu").build().unwrap();
     let mut plan = small(&DeviceProfile::known("cpu-avx512").unwrap());
     let spec = warploom::kernel::AssetSpec::new("softmax").define("subgroup");

@@ -1,7 +1,7 @@
-//! Plans for machines that are not here: what a planner chooses, as files that a change of the
-//! planner changes, and rules that every choice must keep.
+//! Plans for machines that are not present: golden files of the planner's choices, and invariants
+//! of every choice.
 //!
-//! `UPDATE_GOLDEN=1` writes the files anew.
+//! `UPDATE_GOLDEN=1` rewrites the files.
 
 use std::fmt::Write;
 use std::path::PathBuf;
@@ -32,7 +32,7 @@ pub(crate) fn embedded() -> Arc<Model> {
 /// Name, graph, positions of the cache.
 fn models() -> [(&'static str, Graph, usize); 4] {
     let of = |model: &Model, context| model.graph(context, Wanted::Token).unwrap();
-    // Their vocabularies in 8 bits are more than one binding of the smaller machines holds.
+    // In 8 bits, their vocabularies exceed one binding of the smaller machines.
     let shaped = |config: Option<Config>| {
         config.unwrap().graph(Format::Q4_0, CONTEXT, Wanted::Token).unwrap()
     };
@@ -44,7 +44,7 @@ fn models() -> [(&'static str, Graph, usize); 4] {
     ]
 }
 
-/// The plan of a model for a profile that comes with the crate.
+/// The plan of a model for a profile shipped with the crate.
 pub(crate) fn plan(model: &Model, context: usize, tokens: usize, profile: &DeviceProfile) -> Plan {
     plan_of(&model.graph(context, Wanted::Token).unwrap(), context, tokens, profile)
 }
@@ -90,7 +90,7 @@ fn plans_for_known_machines_are_as_written_down() {
     assert!(changed.is_empty(), "{changed}UPDATE_GOLDEN=1 writes the files anew");
 }
 
-/// The lines between the beginning and the end that two texts share.
+/// The lines between the common beginning and end of two texts.
 fn difference(was: &str, is: &str) -> String {
     let (was, is): (Vec<&str>, Vec<&str>) = (was.lines().collect(), is.lines().collect());
     let same = was.iter().zip(&is).take_while(|(a, b)| a == b).count();
@@ -121,13 +121,13 @@ fn choices_suit_the_machine() {
             let what = format!("{name}: {} by {engine}, {kernel}", step.label);
             if kernel.contains("+subgroup") {
                 assert!(profile.has_subgroups, "{what}");
-                // On a software GPU a subgroup is a vector, which the compiler finds by itself, but
-                // the CPU provider has no subgroups at all.
+                // On a software GPU a subgroup is a vector, which the compiler creates itself, but
+                // the CPU provider has no subgroups.
                 assert_ne!(profile.kind, DeviceKind::Cpu, "{what}");
             }
             if kernel.starts_with("matvec") || kernel.starts_with("matmul") {
                 let last = step.label.starts_with("output");
-                // Its weights are too few tiles for a large device.
+                // Its weights have too few tiles for a large device.
                 let large = profile.kind == DeviceKind::Discrete;
                 let small = large && name.starts_with("tiny-llama.prefill");
                 let rows = if last { "matvec" } else { rows };
@@ -140,9 +140,10 @@ fn choices_suit_the_machine() {
     }
 }
 
-/// In a layer whose values are of another format than its queries and keys they are a launch of their own.
+/// In a layer whose values have another format than its queries and keys, they are a separate
+/// launch.
 #[test]
-fn values_are_computed_beside_queries_and_keys() {
+fn values_are_computed_concurrently_with_queries_and_keys() {
     let profile = DeviceProfile::known("nvidia-h200").unwrap();
     let cuda = DeviceProfile { provider: "cuda".into(), ..profile.clone() };
     for (name, graph, context) in models() {
@@ -164,7 +165,7 @@ fn values_are_computed_beside_queries_and_keys() {
             assert!(found.iter().all(|i| says(*i - 1, |known| known.allows_overlap)));
         }
     }
-    // Where barriers are those of whole buffers, there is none between them either.
+    // With barriers of whole buffers there is none between them either.
     let plan = plan_of(&models()[0].1, 512, 1, &profile);
     let report = plan.report();
     let mut values = report.steps.iter().filter(|step| step.label.ends_with("attn_v"));
@@ -184,7 +185,7 @@ fn an_explanation_has_every_step_with_numbers() {
         assert!(step.roof > 0.0 && step.roof <= 1.0, "{step:?}");
         assert!(step.shapes.contains(" -> "), "{step:?}");
     }
-    // A token reads every weight once, but for the embedding's rows; keys and values besides.
+    // A token reads every weight once, except for the embedding's rows, plus keys and values.
     let weights = model.weight_bytes() as f64;
     assert!(totals.bytes > weights && totals.bytes < 2.5 * weights, "{totals:?}");
     assert!(totals.flops > 2.0 * 130e6 && totals.flops < 5.0 * 135e6, "{totals:?}");
@@ -210,10 +211,10 @@ fn an_explanation_has_every_step_with_numbers() {
     assert!(json["choices"][0]["candidates"].as_array().is_some_and(|list| !list.is_empty()));
 }
 
-/// What an arena's report says holds: tensors within their buffer, and none that live at one time
-/// at one place.
+/// The arena report is true: tensors lie within their buffer, and no two with overlapping lifetimes
+/// overlap.
 #[test]
-fn arenas_are_told_as_they_are() {
+fn arenas_are_reported_as_they_are() {
     for (name, _, plan) in plans() {
         let memory = plan.report().memory;
         assert_eq!(memory.arena_bytes, plan.arena_bytes());
@@ -231,7 +232,8 @@ fn arenas_are_told_as_they_are() {
     }
 }
 
-/// `explain` and `tune` plan for the weights as a session keeps them on the device, not as they are in the file.
+/// `explain` and `tune` plan for the weight layouts of a session on the device, not those of the
+/// file.
 #[test]
 fn graphs_on_a_device_have_weights_as_it_keeps_them() {
     let file = Gguf::from_bytes(model_bad::good_with_kept_rows(), "kept.gguf").unwrap();

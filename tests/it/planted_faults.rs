@@ -1,4 +1,5 @@
-//! The suite finds what is wrong on purpose, one fault at a time, and tells it with case, element and both values.
+//! The conformance suite finds planted faults, one at a time, and reports case, element and both
+//! values.
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock};
@@ -12,7 +13,7 @@ use warploom_testkit::conformance::{ConformanceProgress, Problem, Verdict};
 use warploom_testkit::faults::{DeviceFault, EngineFault, FaultyEngine, FaultyProvider};
 use warploom_testkit::{self, Case, Conformance, KnownFailure, Tolerance};
 
-/// The suite on a part of the table, which takes long to make.
+/// The suite on a part of the table, which is slow to build.
 fn small() -> Conformance {
     static TABLE: OnceLock<Vec<Case>> = OnceLock::new();
     let table = TABLE.get_or_init(|| {
@@ -69,8 +70,7 @@ fn every_fault_of_an_engine_is_found() {
     }
 }
 
-/// One around another says of itself what that one says: version, and order, without which deterministic mode leaves
-/// it out.
+/// A wrapper reports version and order of its engine; without them deterministic mode excludes it.
 #[test]
 fn a_faulty_engine_is_found_in_deterministic_mode_in_the_version_of_the_other() {
     let builder = Runtime::builder().device("cpu").trusting(true).deterministic(true);
@@ -110,7 +110,7 @@ impl Engine for Later {
     }
 }
 
-/// An engine that no case of the table reaches, or that refuses all, has not passed.
+/// An engine that no case reaches, or that refuses all, has not passed.
 #[test]
 fn an_engine_that_is_used_nowhere_fails_with_its_reasons() {
     let runtime = Runtime::builder().device("cpu").trusting(true).build().unwrap();
@@ -125,7 +125,7 @@ fn an_engine_that_is_used_nowhere_fails_with_its_reasons() {
     assert!(report.wrong()[0].ends_with("catalogue.norm_rms was used in no case"), "{report}");
 }
 
-/// Nor has one that is wrong wherever it runs, however well that is declared.
+/// Nor does one that is wrong everywhere, even if the failure is declared.
 #[test]
 fn an_engine_that_is_known_to_fail_is_used_nowhere() {
     let runtime = Runtime::builder().device("cpu").trusting(true).build().unwrap();
@@ -141,15 +141,15 @@ fn an_engine_that_is_known_to_fail_is_used_nowhere() {
     assert_eq!(report.devices[0].engines[0].cases, 0, "{report}");
     let wrong = report.wrong();
     let [wrong] = &wrong[..] else { panic!("{wrong:?}") };
-    let told = "faulty.catalogue.norm_rms was used in no case";
-    assert!(wrong.contains(told) && wrong.contains("known to fail: on purpose"), "{wrong}");
+    let reported = "faulty.catalogue.norm_rms was used in no case";
+    assert!(wrong.contains(reported) && wrong.contains("known to fail: on purpose"), "{wrong}");
 
     let report = used("rms_norm/2x31");
     assert_eq!((report.devices[0].cases, report.devices[0].engines[0].cases), (2, 1), "{report}");
 }
 
 #[test]
-fn who_is_told_what_comes_next_is_told_after_an_error_as_well() {
+fn a_progress_callback_also_runs_after_an_error() {
     let norm = EngineId::new("catalogue.norm_rms");
     let plain = Runtime::builder().device("cpu").trusting(true).build().unwrap();
     let inner = plain.registry().get(&norm).unwrap().clone();
@@ -157,13 +157,13 @@ fn who_is_told_what_comes_next_is_told_after_an_error_as_well() {
     let builder = Runtime::builder().device("cpu").trusting(true).engine(mine());
     let taken = builder.build().unwrap();
     let seen = Arc::new(std::sync::atomic::AtomicUsize::new(0));
-    let told = seen.clone();
+    let reported = seen.clone();
     let count = move |_: ConformanceProgress<'_>| {
-        told.fetch_add(1, Ordering::Relaxed);
+        reported.fetch_add(1, Ordering::Relaxed);
     };
     let mut suite = small().only("rms_norm/").engine(mine()).progress(count);
     let error = suite.run(&taken).unwrap_err();
-    assert!(error.to_string().contains("is there already"), "{error}");
+    assert!(error.to_string().contains("is already registered"), "{error}");
     let report = suite.run(&plain).unwrap();
     assert_eq!(seen.load(Ordering::Relaxed), report.devices[0].cases);
 }
@@ -173,9 +173,9 @@ fn wishes_are_held_to() {
     let runtime = Runtime::builder().device("cpu").trusting(true).build().unwrap();
     let all = softmax().run(&runtime).unwrap().devices.remove(0).cases;
     let seen = Arc::new(std::sync::Mutex::new(Vec::new()));
-    let told = seen.clone();
+    let reported = seen.clone();
     let mut suite = softmax().sample(2).progress(move |next| {
-        told.lock().unwrap().push((next.case.to_string(), next.done, next.total));
+        reported.lock().unwrap().push((next.case.to_string(), next.done, next.total));
     });
     let some = suite.run(&runtime).unwrap().devices.remove(0);
     assert_eq!(some.cases, all.div_ceil(2));
@@ -189,11 +189,11 @@ fn wishes_are_held_to() {
     assert!(error.to_string().contains("no engine no.such is"), "{error}");
     let there = runtime.registry().engines()[0].clone();
     let error = softmax().engine(there).run(&runtime).unwrap_err();
-    assert!(error.to_string().contains("is there already"), "{error}");
+    assert!(error.to_string().contains("is already registered"), "{error}");
 }
 
 #[test]
-fn declarations_and_tolerances_are_told() {
+fn declarations_and_tolerances_are_reported() {
     let broken =
         || FaultyProvider::new(Arc::new(warploom::cpu::Provider), DeviceFault::WrongElement);
     let known = KnownFailure { device: "", driver: "", case: "softmax/", reason: "on purpose" };
@@ -201,7 +201,7 @@ fn declarations_and_tolerances_are_told() {
     let rows = &report.devices[0].rows;
     let declared = rows.iter().filter(|row| matches!(row.verdict, Verdict::KnownToFail { .. }));
     assert!(declared.count() > 3, "{report}");
-    // Nothing passed, which is no success however well it is declared.
+    // Nothing passed, which is not a success even if it is declared.
     assert!(report.wrong()[0].contains("with numbers in it passed"), "{report}");
     let report = softmax().known_failures(&[known]).run_provider(&warploom::cpu::Provider).unwrap();
     assert!(report.wrong()[0].contains("is declared to fail: on purpose"), "{report}");
@@ -216,7 +216,7 @@ fn declarations_and_tolerances_are_told() {
     assert_eq!(json["devices"][0]["rows"][0]["sizes"], "exact");
 }
 
-/// A provider with nothing to open, or something that does not open.
+/// A provider without devices, or with one that does not open.
 struct Hollow(Vec<DeviceProfile>);
 
 impl Provider for Hollow {
@@ -244,7 +244,7 @@ fn a_provider_without_devices_has_not_passed() {
     let report = softmax().run_provider(&Hollow(vec![DeviceProfile::webgpu_floor("x")])).unwrap();
     let [Problem::NotOpened { device, why }] = &report.problems[..] else { panic!("{report}") };
     assert!(device == "webgpu:0" && why.contains("asleep") && !report.passed(), "{report}");
-    // The device that executes nothing is no exception.
+    // The device that executes nothing is not an exception.
     let report = softmax().run_provider(&warploom::provider::NullProvider).unwrap();
     assert!(
         report.devices[0].passed() == 0 && report.devices[0].failures().count() > 3,

@@ -42,7 +42,7 @@ fn what_is_expected_is_compiled_before_it_is_asked_for_and_changes_no_text() {
     assert_eq!(text(&mut right), want);
     assert_eq!((compiles(&right), right.plans()), (all, plain.plans()));
 
-    // Another length and another choice are planned for when they come.
+    // Another length and another choice are planned when they occur.
     let mut wrong = session(Some(Expected { tokens: 1, wanted: Wanted::Logits }));
     assert_eq!(text(&mut wrong), want);
     assert_eq!(wrong.plans(), plain.plans());

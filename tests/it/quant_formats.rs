@@ -139,14 +139,14 @@ fn encoding_loses_no_more_than_a_step() {
         (Format::Q5_1, 1.0 / 31.0 + 2e-3),
         (Format::Q8_0, 0.5 / 127.0 + 1e-3),
         (Format::Q3K, 1.0 / 4.0 + 0.5 / 31.0),
-        // The search gives up the ends of the span for the middle, by a step or so.
+        // The search trades the ends of the span for the middle, by about a step.
         (Format::Q2K, 3.0 / 3.0),
         (Format::Q4K, 3.0 / 15.0),
         (Format::Q5K, 3.0 / 31.0),
         // The widest gap of the table is 24 of 127, and its far end is 113.
         (Format::IQ4NL, 14.0 / 127.0 + 1e-3),
         (Format::IQ4XS, 14.0 / 127.0 + 0.5 / 31.0),
-        // Between 4 and 6 of 6; what lies beyond 6 is 8 at most, and it is cut.
+        // Between 4 and 6 of 6; values beyond 6 are at most 8, and clamped.
         (Format::MXFP4, 2.0 / 8.0 + 1e-6),
         (Format::TQ1_0, 0.5 + 1e-3),
         (Format::TQ2_0, 0.5 + 1e-3),

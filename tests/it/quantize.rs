@@ -1,5 +1,5 @@
-//! Models made smaller: the bytes of the reference quantisers, errors within bounds, files whole or
-//! not there.
+//! Quantised models: the bytes of the reference quantisers, errors within bounds, files complete or
+//! absent.
 
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
@@ -61,7 +61,7 @@ fn errors_on_normal_data_are_what_the_bits_are_worth() {
     assert!(q4_k < 0.87 * q4_0, "q4_k {q4_k}, q4_0 {q4_0}");
     let (q5_k, q5_0) = (rmse(Format::Q5K, &values), rmse(Format::Q5_0, &values));
     assert!(q5_k < 0.87 * q5_0, "q5_k {q5_k}, q5_0 {q5_0}");
-    // A bit less is an error of about a half; what is far from that is a mistake of scales.
+    // One bit less is an error of about a half; a much larger one is a mistake of scales.
     let rows = [(Format::Q8_0, 0.012), (Format::Q5K, 0.05), (Format::Q4K, 0.1), (Format::Q2K, 0.4)];
     for (format, most) in rows {
         let error = rmse(format, &values);
@@ -122,19 +122,19 @@ fn every_target_takes_every_source() {
                     _ => target,
                 };
                 assert_eq!(info.format().unwrap(), want, "{name}: {tensor}");
-                // Rows went through threads in slices: the bytes are those of one piece.
+                // Rows went through threads in slices: the bytes are those of one pass.
                 let bytes = file.bytes(&info).unwrap();
                 assert!(bytes == quant::encode(want, values).unwrap(), "{name}: {tensor}");
-                let told = report.tensors.iter().find(|t| t.name == *tensor).unwrap();
+                let reported = report.tensors.iter().find(|t| t.name == *tensor).unwrap();
                 let mut back = vec![0.0; values.len()];
                 quant::decode(want, bytes, &mut back).unwrap();
                 let far = values.iter().zip(&back).map(|(a, b)| f64::from(a - b).abs());
                 let most = far.fold(0.0, f64::max);
-                assert!((told.max_error - most).abs() < 1e-6, "{name}: {tensor}: {told:?}");
-                assert!(told.rmse <= most && (told.rmse > 0.0) == (most > 0.0));
-                assert_eq!((told.from, told.to), (from, want));
+                assert!((reported.max_error - most).abs() < 1e-6, "{name}: {tensor}: {reported:?}");
+                assert!(reported.rmse <= most && (reported.rmse > 0.0) == (most > 0.0));
+                assert_eq!((reported.from, reported.to), (from, want));
                 let matrix = !["blk.0.odd.bias", "blk.0.norm.weight"].contains(tensor);
-                assert_eq!(told.note.is_some(), matrix && want != target, "{name}: {tensor}");
+                assert_eq!(reported.note.is_some(), matrix && want != target, "{name}: {tensor}");
             }
             let ids = file.tensor("ids").unwrap();
             assert_eq!(file.bytes(&ids).unwrap(), [1, 0, 0, 0, 2, 0, 0, 0]);
@@ -155,7 +155,7 @@ fn what_cannot_be_quantised_leaves_nothing() {
     let wrong = run(&folder.join("none.gguf"), &output, target).unwrap_err();
     assert!(wrong.to_string().contains("none.gguf"), "{wrong}");
 
-    // A number that no block can hold is told by tensor and row.
+    // A number outside a block's range is an error with tensor and row.
     let mut bytes = std::fs::read(&input).unwrap();
     let file = Gguf::open(&input, Access::Copy).unwrap();
     let at = file.tensor("blk.0.ffn_up.weight").unwrap().file_offset() as usize;
@@ -163,8 +163,8 @@ fn what_cannot_be_quantised_leaves_nothing() {
     std::fs::write(&input, &bytes).unwrap();
     for format in [target, Format::Plain(DType::F16)] {
         let wrong = run(&input, &output, format).unwrap_err();
-        let told = wrong.to_string();
-        assert!(told.contains("blk.0.ffn_up.weight") && told.contains("NaN"), "{told}");
+        let message = wrong.to_string();
+        assert!(message.contains("blk.0.ffn_up.weight") && message.contains("NaN"), "{message}");
     }
     mixed(&input, Format::F32);
 
@@ -180,11 +180,11 @@ fn what_cannot_be_quantised_leaves_nothing() {
     run(&input, &output, target).unwrap();
     let before = std::fs::read(&output).unwrap();
     let taken = quantize(&input, &output, &options, &mut |_, _| ControlFlow::Continue(()));
-    assert!(taken.unwrap_err().to_string().contains("is there already"));
+    assert!(taken.unwrap_err().to_string().contains("already exists"));
     let packed = run(&output, &folder.join("more.gguf"), target).unwrap_err();
     assert!(packed.is_unsupported() && packed.to_string().contains("q4_0 already"), "{packed}");
     assert_eq!(std::fs::read(&output).unwrap(), before);
-    // Nor is the input lost, whoever asks for that.
+    // Nor is the input lost, even on request.
     let whole = std::fs::read(&input).unwrap();
     let refused = run(&input, &input, target).unwrap_err();
     assert!(refused.is_invalid() && refused.to_string().contains("is the input"), "{refused}");
@@ -226,7 +226,7 @@ fn real_models_become_what_the_reference_makes_of_them() {
         let ratio = (errors[0] / errors[1]).sqrt();
         tell(&format!("quantize: {format}: {same} tensors are equal, error {ratio:.4} of theirs"));
         match format {
-            // The same search, but for how a compiler fuses multiplications and additions.
+            // The same search, except for fused multiply-adds of the compiler.
             Format::Q4K => assert!((0.999..1.001).contains(&ratio), "q4_k: {ratio}"),
             _ => assert!(same >= 56, "{format}: {same} tensors are equal"),
         }

@@ -1,9 +1,8 @@
-//! Random graphs: every plan of them runs on every device as the reference says, with its
-//! optional passes and without; every kernel of theirs is valid and lowers to every target; their
-//! intermediates are where they may be. A failure is told with its seed and the smallest graph
-//! that still shows it.
+//! Random graphs: every plan runs on every device with the reference's results, with and without
+//! optional passes; every kernel is valid and lowers to every target; intermediates are within
+//! their memory. A failure is reported with its seed and the smallest graph that reproduces it.
 //!
-//! `WARPLOOM_RANDOM_GRAPHS` is how many seeds there are, from 0; `WARPLOOM_RANDOM_SEED` is one to
+//! `WARPLOOM_RANDOM_GRAPHS` is the number of seeds, from 0; `WARPLOOM_RANDOM_SEED` is one to
 //! repeat, on every device.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
@@ -30,18 +29,18 @@ use crate::wgsl::{FLOOR, lowered};
 
 /// Seeds of a usual run.
 const GRAPHS: u64 = 2000;
-/// Of so many seeds, one runs at WebGPU's floor as well.
+/// One in this many seeds also runs at WebGPU's floor.
 const FLOOR_EACH: usize = 4;
-/// As many, on lavapipe and its like, whose time is that of compiling.
+/// The same on lavapipe and similar devices, whose time is dominated by compilation.
 const SOFTWARE_EACH: usize = 8;
 /// As many, on an OpenCL device that is the CPU.
 const OPENCL_EACH: usize = 64;
-/// Failures that are made small and told; more of them hardly say more.
+/// Maximum failures that are reduced and reported; more add little.
 const TOLD: usize = 3;
 
 fn number(variable: &str) -> Option<u64> {
     let text = std::env::var(variable).ok()?;
-    Some(text.parse().unwrap_or_else(|_| panic!("{variable}={text:?} is no number")))
+    Some(text.parse().unwrap_or_else(|_| panic!("{variable}={text:?} is not a number")))
 }
 
 /// Names of every pass that can be left out.
@@ -54,7 +53,7 @@ struct Target {
     label: String,
     profile: DeviceProfile,
     runtime: Option<Runtime>,
-    /// One of so many seeds runs on it.
+    /// One in this many seeds runs on it.
     each: u64,
 }
 
@@ -85,10 +84,10 @@ fn targets() -> Vec<Target> {
     targets
 }
 
-/// What all threads share.
+/// State shared by all threads.
 #[derive(Default)]
 struct Shared {
-    /// Kernels that were checked, of all plans.
+    /// Kernels already checked, of all plans.
     kernels: Mutex<HashSet<KernelSpec>>,
     /// Plans by the share of their arena over the least, in steps of a hundredth.
     shares: Mutex<BTreeMap<u64, usize>>,
@@ -107,7 +106,7 @@ struct Failure {
     text: String,
 }
 
-/// The class to plan for: all runs, where there are symbols.
+/// The class to plan for: all runs, if there are symbols.
 fn class(case: &Case) -> ShapeClass {
     match case.symbols.iter().next() {
         Some(_) => random_class(),
@@ -115,7 +114,7 @@ fn class(case: &Case) -> ShapeClass {
     }
 }
 
-/// What is wrong with a kernel that was not seen before.
+/// The error of a kernel not seen before.
 fn check_kernel(shared: &Shared, spec: &KernelSpec) -> Result<(), String> {
     if shared.kernels.lock().unwrap().contains(spec) {
         return Ok(());
@@ -161,7 +160,7 @@ fn check_plan(
     Ok(())
 }
 
-/// What is wrong with a case on a target, if anything.
+/// The error of a case on a target, if any.
 fn wrong(target: &Target, case: &Case, without: &[String]) -> Option<String> {
     let Some(runtime) = &target.runtime else { return None };
     let options =
@@ -208,7 +207,7 @@ fn one_seed(shared: &Shared, registry: &Registry, targets: &[Target], seed: u64,
 }
 
 /// Seed, device and passes of a failure, with the smallest graph that shows it.
-fn told(registry: &Registry, targets: &[Target], failure: &Failure) -> String {
+fn described(registry: &Registry, targets: &[Target], failure: &Failure) -> String {
     let Failure { target, seed, run, without, text } = failure;
     let target = &targets[*target];
     let look = |case: &Case| {
@@ -277,7 +276,8 @@ fn random_graphs_are_right_on_every_device() {
     failures.sort_by_key(|failure| (failure.seed, failure.target));
     if !failures.is_empty() {
         let (targets, registry) = (targets(), Registry::builtin());
-        let texts = failures.iter().take(TOLD).map(|failure| told(&registry, &targets, failure));
+        let texts =
+            failures.iter().take(TOLD).map(|failure| described(&registry, &targets, failure));
         let texts: Vec<String> = texts.collect();
         let seeds: BTreeSet<u64> = failures.iter().map(|failure| failure.seed).collect();
         panic!("{} failures, seeds {seeds:?}:\n{}", failures.len(), texts.join("\n"));

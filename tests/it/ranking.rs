@@ -1,4 +1,4 @@
-//! What the ranking chooses from a profile alone, on machines of every kind.
+//! Choices of the ranking from a profile alone, for machines of every kind.
 
 use warploom::base::{ComputeMode, DType, Dim, Format, Shape, ShapeClass};
 use warploom::engine::Registry;
@@ -50,7 +50,8 @@ fn product(m: i64, n: i64, k: i64, format: Format) -> Graph {
     g
 }
 
-/// On matrix hardware, where a launch rounds rows of x, it normalises them as well for the only product that reads them.
+/// On tensor cores, the launch that quantises rows of x also normalises them for the only product
+/// that reads them.
 #[test]
 fn a_norm_is_done_as_rows_are_rounded_for_the_only_product_that_reads_it() {
     let kernels = |products: usize, mode: ComputeMode, deterministic: bool| {
@@ -119,15 +120,16 @@ fn products_of_few_rows_read_weights_once_and_of_many_work_in_tiles() {
     }
 }
 
-/// Heads of large vocabularies in two bytes a weight, for one token: products on matrix hardware read them slower.
+/// Heads of large vocabularies in two bytes a weight, for one token: products on matrix hardware
+/// read them slower.
 #[test]
-fn heads_of_halves_are_read_by_a_product_with_a_vector() {
-    let told = DeviceProfile::known("nvidia-h200").unwrap();
-    let bandwidths = [told.local_bandwidth, 0];
+fn f16_heads_use_a_matrix_vector_product() {
+    let reported = DeviceProfile::known("nvidia-h200").unwrap();
+    let bandwidths = [reported.local_bandwidth, 0];
     for (provider, bandwidth) in
         ["webgpu", "cuda"].into_iter().flat_map(|p| bandwidths.map(|b| (p, b)))
     {
-        let mut profile = told.clone();
+        let mut profile = reported.clone();
         (profile.provider, profile.local_bandwidth) = (provider.into(), bandwidth);
         profile.has_gemm_library = provider == "cuda";
         for (n, k) in [(32_000, 2048), (128_256, 2048), (128_256, 2560), (151_936, 3584)] {
@@ -224,7 +226,8 @@ fn attention_has_kernels_for_few_tokens_and_for_many() {
     }
 }
 
-/// Tokens of eight sequences have keys of their own: nothing is gained by reading them again from a cache.
+/// Tokens of eight sequences have separate keys: nothing is gained by reading them again from a
+/// cache.
 #[test]
 fn attention_of_several_sequences_asks_for_keys_ahead_where_it_can() {
     let mut g = Graph::new("attention");
@@ -246,7 +249,7 @@ fn attention_of_several_sequences_asks_for_keys_ahead_where_it_can() {
     assert!((1.0..1.1).contains(&(bytes / f64::from(whole))), "{bytes} of {whole}");
 }
 
-/// Where it may round, and a device has matrix hardware.
+/// If it may round, and the device has tensor cores.
 #[test]
 fn attention_of_many_tokens_is_on_matrices_where_it_may_be() {
     let of = |tokens: i64, dtype, mode| {
@@ -279,7 +282,7 @@ fn unary(g: &mut Graph, op: UnaryOp, x: NodeId) -> NodeId {
     g.add(Op::Unary(op), &[x]).unwrap()
 }
 
-/// What is fused around a product is what that makes cheaper.
+/// Work is fused around a product only if that is cheaper.
 #[test]
 fn cuts_pay() {
     for name in DeviceProfile::known_names() {
@@ -305,7 +308,7 @@ fn cuts_pay() {
         let steps = if profile.kind == DeviceKind::Cpu { 1 } else { 2 };
         assert_eq!(engines(&g, &profile).len(), steps, "function and product on {name}");
 
-        // One behind the product is done as it is stored.
+        // An operation after the product is fused into its store.
         for m in [1, 512] {
             let mut g = Graph::new("product and function");
             let x = g.input("x", Shape::new([m, 4096]), DType::F32);

@@ -1,4 +1,4 @@
-//! Drawn tokens follow the distribution that temperature and limits make, on every device.
+//! Sampled tokens follow the distribution of temperature and limits on every device.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,8 @@ use warploom::sampling::weight::NATURAL;
 use crate::devices;
 use crate::tell;
 
-/// Draws for each distribution on every device, and where small differences have to show.
+/// Draws for each distribution on every device, and on those where small differences must be
+/// visible.
 const DRAWS: usize = 2_500;
 const MANY_DRAWS: usize = 20_000;
 
@@ -57,8 +58,8 @@ fn probabilities(row: &Row) -> Vec<f64> {
     weights.iter().map(|weight| weight / total).collect()
 }
 
-/// Pearson's statistic over what may come, and the bound that it passes once in a million times
-/// (Wilson and Hilferty's approximation). Infinite where something came that may not.
+/// Pearson's statistic over the possible tokens, and the bound that it exceeds once in a million
+/// times (Wilson and Hilferty's approximation). Infinite if an impossible token occurred.
 fn chi_square(counts: &[usize], probabilities: &[f64]) -> (f64, f64) {
     let total: usize = counts.iter().sum();
     let (mut sum, mut kinds) = (0.0, 0.0);
@@ -118,7 +119,7 @@ fn tokens_are_drawn_by_their_probabilities_on_every_device() {
 }
 
 #[test]
-fn the_statistic_tells_distributions_apart() {
+fn the_statistic_distinguishes_distributions() {
     let runtime = Runtime::builder().device("cpu").build().unwrap();
     let [plain, hot, ..] = rows();
     let counts = counts(&runtime, &plain.draw, MANY_DRAWS);

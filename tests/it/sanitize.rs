@@ -1,9 +1,10 @@
-//! What `tests/sanitize.sh` runs under NVIDIA's compute-sanitizer, one process for each of its tools: small cases, and
-//! kernels with one planted fault each. Nothing runs on a device without its variables.
+//! Programs for `tests/sanitize.sh`, which runs NVIDIA's compute-sanitizer in one process for each
+//! tool: small cases, and kernels with one planted fault each. Without its variables nothing runs
+//! on a device.
 //!
-//! Every kernel that plans of the small cases have, with each engine forced, runs once, in the smallest of them: the
-//! tools look at threads, not at numbers, and make each launch 10 to 100 times as slow. A sample of the cases runs
-//! all their plans instead.
+//! Every kernel in plans of the small cases, with each engine forced, runs once, in the smallest
+//! case: the tools check threads, not results, and slow each launch by 10 to 100 times. A sample of
+//! the cases runs all plans instead.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::CString;
@@ -25,18 +26,18 @@ use crate::{Need, skip, tell, vendor_gemm};
 
 /// Names the device, such as `cuda:0`, on which the small cases run.
 const DEVICE: &str = "WARPLOOM_TEST_SANITIZE";
-/// All plans of one case of so many, in the place of each kernel once.
+/// All plans of one in this many cases, instead of each kernel once.
 const SAMPLE: &str = "WARPLOOM_TEST_SANITIZE_SAMPLE";
-/// Seconds after which no further run begins; 0 is no limit.
+/// Seconds after which no further run starts; 0 is no limit.
 const SECONDS: &str = "WARPLOOM_TEST_SANITIZE_SECONDS";
 /// Which fault is planted: `memcheck`, `racecheck`, `initcheck` or `synccheck`.
 const PLANTED: &str = "WARPLOOM_PLANTED";
 
-/// Kernels of the catalogue that no small case has on a GPU.
+/// Kernels of the catalogue that occur in no small case on a GPU.
 const LEFT_OUT: [&str; 0] = [];
 /// Numbers in the largest tensor of a small case.
 const NUMBERS: u64 = 1 << 14;
-/// A line is told after so many runs.
+/// A line is printed after this many runs.
 const TOLD: usize = 10;
 
 /// Numbers in the largest tensor of a case.
@@ -52,8 +53,9 @@ fn small() -> Vec<Case> {
     small
 }
 
-/// What makes a kernel another one to the tools: its text, but for the numbers in it. Of generated work that is how it
-/// is cut, what types it reads, and what it writes and how; which function it takes of each number they do not see.
+/// Distinguishes kernels for the tools: the text without its numbers. For generated work, its
+/// split, the types it reads, and what it writes and how; the tools do not see which function it
+/// applies.
 fn identity(spec: &KernelSpec) -> String {
     match spec {
         KernelSpec::Asset(asset) => {
@@ -77,18 +79,18 @@ fn identity(spec: &KernelSpec) -> String {
     }
 }
 
-/// A plan that has kernels which none before has.
+/// A plan with kernels that no earlier plan has.
 struct Run {
     case: usize,
-    /// The engine that is forced, for people.
+    /// The forced engine, for display.
     by: String,
     plan: Plan,
-    /// Kernels that are met with it and those before.
+    /// Kernels of this case and those before.
     met: usize,
 }
 
-/// Plans that have every kernel of all plans of these cases: with each engine forced where it can be, in plans that
-/// fuse and that do not.
+/// Plans that contain every kernel of all plans of these cases: with each engine forced where
+/// possible, with and without fusion.
 fn cover<'a>(
     cases: &[Case],
     profile: &DeviceProfile,
@@ -114,7 +116,7 @@ fn cover<'a>(
             });
             let chosen = ("the estimate's choice".to_string(), options());
             for (by, options) in std::iter::once(chosen).chain(forced) {
-                // What a device has no engine for is told by the conformance suite.
+                // The conformance suite reports operations without an engine.
                 let Ok(plan) = plan(&options) else { continue };
                 let before = met.len();
                 met.extend(plan.steps.iter().map(|step| identity(&step.kernel)));
@@ -127,7 +129,7 @@ fn cover<'a>(
     runs
 }
 
-/// What a variable holds, or `otherwise`.
+/// The value of a variable, or `otherwise`.
 fn number(name: &str, otherwise: usize) -> usize {
     std::env::var(name).map_or(otherwise, |number| number.parse().unwrap())
 }
@@ -138,7 +140,7 @@ fn small_cases() {
     let Ok(device) = std::env::var(DEVICE) else {
         return skip(Need::Tool, &format!("{DEVICE} names no device"));
     };
-    // CUDA alone: a list of all devices would start other drivers as well, under the tool.
+    // CUDA only: listing all devices would start other drivers under the tool as well.
     let runtime = match device.strip_prefix("cuda:") {
         Some(index) => {
             let (provider, index) = (cuda::Provider::new(), index.parse().unwrap());
@@ -195,17 +197,17 @@ fn each_kernel(runtime: &Runtime, seconds: f64) {
     tell(&format!("sanitize: {met} of {all} kernels in {:.1} s: {end}", time()));
 }
 
-/// Every engine of the device, forced in each case of a sample, and the plans that are made otherwise.
+/// Every engine of the device, forced in each case of a sample, and the default plans.
 fn sampled(runtime: &Runtime, sample: usize) {
     let small: Vec<Case> = small().into_iter().step_by(sample).collect();
     let count = small.len();
-    let told = |progress: ConformanceProgress<'_>| {
+    let reported = |progress: ConformanceProgress<'_>| {
         if progress.done.is_multiple_of(TOLD) {
             let ConformanceProgress { done, total, case, .. } = progress;
             tell(&format!("sanitize: {done} of {total} cases: {case}"));
         }
     };
-    let suite = || Conformance::new().cases(small.clone()).progress(told);
+    let suite = || Conformance::new().cases(small.clone()).progress(reported);
     let all = suite().run(runtime).unwrap();
     let engines = runtime.registry().engines().iter().map(|engine| engine.id().clone());
     let forced = engines.fold(suite(), Conformance::registered).run(runtime).unwrap();
@@ -224,8 +226,8 @@ fn sampled(runtime: &Runtime, sample: usize) {
     tell(&format!("sanitize: {count} of {count} cases, {rows} runs, {used} engines"));
 }
 
-/// Without a GPU: no more runs than kernels, for a GPU like those that the tools run on, and hardly a kernel of the
-/// catalogue is left out.
+/// Without a GPU: no more runs than kernels, for a GPU like that of the tools, and few kernels of
+/// the catalogue are missing.
 #[test]
 fn few_runs_have_every_kernel_of_the_small_cases() {
     let profile = DeviceProfile {
@@ -258,10 +260,10 @@ fn few_runs_have_every_kernel_of_the_small_cases() {
     assert_eq!(left, LEFT_OUT);
 }
 
-/// Kernels of 64 threads that get 64 words nobody has written to, each wrong in one way.
+/// Kernels of 64 threads on 64 unwritten words, each with one fault.
 const FAULTS: [(&str, &str); 4] = [
     ("memcheck", "y[threadIdx.x + 1] = 1;"),
-    // The other warp's words, without waiting for it.
+    // The other warp's words, without waiting for them.
     (
         "racecheck",
         "__shared__ unsigned s[64]; s[threadIdx.x] = threadIdx.x; y[threadIdx.x] = s[63 - threadIdx.x];",
@@ -274,7 +276,7 @@ const FAULTS: [(&str, &str); 4] = [
     ),
 ];
 
-/// The tool that is meant for it finds it; by itself the test shows nothing, not even an error.
+/// The right tool finds it; without it the test shows nothing, not even an error.
 #[test]
 fn planted_fault() {
     let Ok(wanted) = std::env::var(PLANTED) else {
@@ -296,7 +298,7 @@ fn planted_fault() {
     image.push(0);
     // SAFETY: a device that the driver gave, and the image of a kernel of one pointer.
     let end = unsafe { launch(device, &image) };
-    // With memcheck the launch is ended by the tool, and told as a failure.
+    // With memcheck the tool ends the launch, which is reported as a failure.
     tell(&format!("planted for {tool}: ran, {end:?}"));
 }
 
@@ -317,7 +319,7 @@ unsafe fn launch(device: sys::CUdevice, image: &[u8]) -> Result<(), DriverError>
     }
 }
 
-/// Without a GPU: the planted kernels are what a compiler takes.
+/// Without a GPU: the planted kernels compile.
 #[test]
 fn planted_kernels_compile() {
     let Some(nvrtc) = compiler() else { return };

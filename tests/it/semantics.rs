@@ -1,30 +1,29 @@
-//! What WGSL means, as small kernels with inputs and expected outputs: one table for every device
-//! and every translation.
+//! WGSL semantics as small kernels with inputs and expected outputs: one table for every device and
+//! every translation.
 //!
-//! Each kernel reads `x` at binding 1 and writes `y` at binding 2, words both; some have a uniform
+//! Each kernel reads `x` at binding 1 and writes `y` at binding 2, both words; some have a uniform
 //! block at binding 0.
 
 use crate::{semantics_kernels, semantics_numbers};
 
-/// A kernel and what it must make.
+/// A kernel and its expected results.
 pub(crate) struct Case {
     pub(crate) name: String,
     pub(crate) wgsl: String,
-    /// Words of the uniform block; none means that there is none.
+    /// Words of the uniform block; if empty, there is none.
     pub(crate) params: Vec<u32>,
     pub(crate) x: Vec<u32>,
     /// The words of y.
     pub(crate) expected: Vec<u32>,
     pub(crate) groups: [u32; 3],
-    /// What each word of y is; none where the name of the case says it.
+    /// The meaning of each word of y; none if the case's name states it.
     pub(crate) labels: Vec<String>,
-    /// How far each word, read as `f32`, may be off, in units of its last place; none means all are
-    /// exact.
+    /// Tolerance of each word, read as `f32`, in units of its last place; if empty, all are exact.
     pub(crate) ulps: Vec<u32>,
     pub(crate) needs: Needs,
 }
 
-/// What a device must have beyond the floor.
+/// Required features beyond the floor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Needs {
     Nothing,
@@ -33,7 +32,7 @@ pub(crate) enum Needs {
     Subgroups,
 }
 
-/// What y holds before the kernel runs.
+/// The contents of y before the kernel runs.
 pub(crate) const POISON: u32 = 0x7fc0_dead;
 
 /// The whole table.
@@ -52,7 +51,7 @@ pub(crate) fn i(value: i32) -> u32 {
 }
 
 impl Case {
-    /// What differs, if anything.
+    /// The difference, if any.
     pub(crate) fn difference(&self, is: &[u32]) -> Option<String> {
         if is.len() != self.expected.len() {
             return Some(format!("{}: {} words of {}", self.name, is.len(), self.expected.len()));
@@ -75,7 +74,7 @@ fn agree(is: u32, want: u32, ulps: u32) -> bool {
     is == want || (ulps > 0 && ordered(a).abs_diff(ordered(b)) <= u64::from(ulps))
 }
 
-/// Floats in their order as integers; both zeros are one.
+/// Maps floats to integers in order; both zeros are one.
 fn ordered(value: f32) -> i64 {
     let bits = i64::from(value.to_bits() & 0x7fff_ffff);
     if value.is_sign_negative() { -bits } else { bits }

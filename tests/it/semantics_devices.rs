@@ -1,4 +1,4 @@
-//! The table of what WGSL means on each device, so that it says the same of every road.
+//! The table of WGSL semantics on each device, so that all paths agree.
 
 use warploom::base::Dim;
 use warploom::base::platform::block_on;
@@ -9,8 +9,8 @@ use crate::semantics::{Case, Needs, POISON, cases};
 use crate::tell;
 use crate::webgpu_host::{dispatch, download, on_each, part, source, whole};
 
-/// What drivers get wrong: part of the device's name or driver, case, reason. A row that passes
-/// must go.
+/// Known driver errors: part of the device's name or driver, case, reason. A row that passes must
+/// be removed.
 const FAILURES: [(&str, &str, &str); 0] = [];
 
 fn words(bytes: &[u8]) -> Vec<u32> {

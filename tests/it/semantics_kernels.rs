@@ -1,4 +1,4 @@
-//! Kernels: control flow, layouts, memory, atomics, builtins, halves, subgroups.
+//! Kernels: control flow, layouts, memory, atomics, builtins, f16, subgroups.
 
 use crate::semantics::{Case, Needs, POISON, f, i};
 
@@ -6,12 +6,12 @@ const BUFFERS: &str = "@group(0) @binding(1) var<storage, read> x: array<u32>;
 @group(0) @binding(2) var<storage, read_write> y: array<u32>;
 ";
 
-/// A kernel behind the two buffers of words.
+/// A kernel after the declarations of both buffers.
 fn kernel(name: &str, wgsl: &str, x: &[u32], expected: Vec<u32>) -> Case {
     whole(name, &format!("{BUFFERS}{wgsl}"), x, expected)
 }
 
-/// A kernel with buffers of its own.
+/// A kernel with its own buffers.
 fn whole(name: &str, wgsl: &str, x: &[u32], expected: Vec<u32>) -> Case {
     Case {
         name: name.to_string(),
@@ -407,7 +407,7 @@ struct H { a: f16, v: vec3<f16>, b: vec2<f16>, list: array<f16, 2> }
     vec![case, rounding]
 }
 
-/// Sums of halves are rounded to halves at every step.
+/// f16 sums are rounded to f16 at every step.
 fn kernel_with_f16() -> Case {
     let mut case = whole(
         "halves are rounded",
@@ -427,8 +427,8 @@ fn kernel_with_f16() -> Case {
     case
 }
 
-/// Subgroups of any size check themselves against what every lane wrote.
-/// Few operations a kernel: with workgroup memory for subgroups all sums in one take PoCL 95 s to compile.
+/// Subgroups of any size check themselves against the values of every lane. Few operations per
+/// kernel: through workgroup memory, all sums in one kernel take PoCL 95 s to compile.
 fn subgroups() -> Vec<Case> {
     let check = |name: &str, lanes: u32, body: &str| {
         let wgsl = format!(

@@ -1,8 +1,8 @@
-//! Expressions of numbers: operators and built-in functions, at the edges of their ranges too.
+//! Numeric expressions: operators and built-in functions, also at the ends of their ranges.
 
 use crate::semantics::{Case, Needs, f, i};
 
-/// An expression of `a`, `b` and `c`, and what it makes of them.
+/// An expression of `a`, `b` and `c`, and its results.
 struct Row {
     from: &'static str,
     to: &'static str,
@@ -21,7 +21,8 @@ fn case(
     Row { from, to, expression, ulps, values: values.to_vec() }
 }
 
-/// One kernel of many expressions: each is a function, an invocation does one with its values.
+/// One kernel of many expressions: each is a function, and each invocation evaluates one with its
+/// values.
 fn kernel(name: &str, rows: Vec<Row>) -> Case {
     let (mut functions, mut calls) = (String::new(), String::new());
     let (mut x, mut expected, mut labels, mut ulps) = (vec![], vec![], vec![], vec![]);

@@ -16,8 +16,8 @@ use crate::plans::embedded;
 
 fn session(sequences: usize) -> Session {
     let runtime = Arc::new(Runtime::builder().device("cpu").build().unwrap());
-    // In `Int8` the logits of a sequence among others can differ from those of it alone (by 0.1 of
-    // 13 where two of three rows were the same), so that another token wins a tie.
+    // In `Int8` the logits of a sequence in a batch can differ from those alone (by 0.1 of 13 when
+    // two of three rows were equal), so that another token wins a tie.
     let compute = Some(ComputeMode::F32);
     let (context, sequences) = (Some(256), Some(sequences));
     let options = SessionOptions { context, sequences, compute, ..Default::default() };
@@ -31,7 +31,7 @@ pub(crate) fn server(sequences: usize, options: ServeOptions) -> Server {
     Server::start(session(sequences), ServeOptions { address, sampling, ..options }).unwrap()
 }
 
-/// A request as bytes; the connection ends behind it.
+/// A request as bytes; the connection ends after it.
 pub(crate) fn request(path: &str, body: &str) -> String {
     let length = body.len();
     format!(
@@ -40,7 +40,7 @@ pub(crate) fn request(path: &str, body: &str) -> String {
     )
 }
 
-/// Sends bytes, and reads all that comes until the server ends the connection.
+/// Sends bytes, and reads until the server closes the connection.
 pub(crate) fn exchange(address: SocketAddr, bytes: &[u8]) -> String {
     let mut stream = TcpStream::connect(address).unwrap();
     stream.set_read_timeout(Some(Duration::from_secs(120))).unwrap();
@@ -97,7 +97,7 @@ fn events(answer: &str) -> Vec<serde_json::Value> {
 
 const STORY: &str = "Once upon a time";
 
-/// What the library writes on its own.
+/// The library's own text.
 fn generated(prompt: &str, max_tokens: usize) -> String {
     let options = GenerateOptions {
         max_tokens,
@@ -128,7 +128,7 @@ fn serve_streams_what_it_answers_whole_and_what_generate_writes() {
     assert!(pieces.len() > 20 && pieces.iter().all(|event| event["usage"].is_null()));
     assert_eq!(usage["choices"], serde_json::json!([]));
     assert_eq!(usage["usage"]["total_tokens"], whole["usage"]["total_tokens"]);
-    // The second time the prompt was there, but for the token that is always run.
+    // The second time the prompt was cached, except for the token that always runs.
     let prompt = whole["usage"]["prompt_tokens"].as_u64().unwrap();
     assert_eq!(usage["usage"]["prompt_tokens_details"]["cached_tokens"], prompt - 1);
     assert_eq!(health(server.address())["running"], 0);
@@ -220,7 +220,7 @@ fn begun(address: SocketAddr) -> BufReader<TcpStream> {
     reader
 }
 
-/// Waits until so many requests run.
+/// Waits until this many requests run.
 fn until_running(address: SocketAddr, count: u64) {
     let begin = Instant::now();
     while health(address)["running"] != count {
@@ -244,7 +244,7 @@ fn serve_a_client_that_goes_frees_its_sequence_and_a_full_queue_refuses() {
     }
     let (status, error) = post(address, "/v1/completions", &body);
     assert_eq!((status, &error["error"]["code"]), (429, &"queue_full".into()), "{error}");
-    // Who waits may go as well: the place in the queue is the next one's.
+    // A waiting client may leave too: the next one takes its place in the queue.
     drop(waiting);
     std::thread::sleep(Duration::from_millis(300));
     drop(running);
@@ -282,7 +282,7 @@ fn serve_64_connections_for_some_seconds() {
         let threads: Vec<_> = (0..64).map(|i| scope.spawn(move || client(i))).collect();
         threads.into_iter().map(|thread| thread.join().unwrap()).collect()
     });
-    // Nobody is left behind.
+    // No request is left.
     let (least, most) = (counts.iter().min().unwrap(), counts.iter().max().unwrap());
     assert!(most - least <= 3 + most / 3, "{counts:?}");
     until_running(address, 0);
@@ -304,7 +304,7 @@ fn serve_ends_within_its_grace() {
     assert_eq!(idle.read(&mut [0; 64]).unwrap(), 0);
     assert!(TcpStream::connect(address).is_err());
 
-    // With time enough, more than any clock can tell, the answer is whole.
+    // With a time limit beyond any clock, the answer is complete.
     let ended = server(1, ServeOptions { time: Duration::MAX, ..ServeOptions::default() });
     let mut running = begun(ended.address());
     ended.stop(Duration::MAX).unwrap();

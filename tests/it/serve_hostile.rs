@@ -1,4 +1,4 @@
-//! Clients that are wrong, slow or strangers: each is told so, and the server goes on.
+//! Malformed, slow and unauthorised clients: each gets an error, and the server continues.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
@@ -16,7 +16,7 @@ fn still_answers(server: &Server) {
     assert_eq!(status, 200, "{answer}");
 }
 
-/// A body that is fine.
+/// A valid body.
 fn hello() -> String {
     "{\"messages\":[{\"role\":\"user\",\"content\":\"Hello\"}],\"max_tokens\":2}".to_owned()
 }
@@ -26,7 +26,7 @@ fn head(method: &str, path: &str, fields: &str) -> String {
 }
 
 #[test]
-fn serve_what_is_malformed_is_refused_and_told() {
+fn serve_malformed_requests_are_refused_with_a_reason() {
     let server = server(1, ServeOptions::default());
     let json = "Content-Type: application/json\r\n";
     let long = format!("{{\"prompt\":\"{}\"}}", "word ".repeat(600));
@@ -110,7 +110,7 @@ fn serve_what_is_malformed_is_refused_and_told() {
 }
 
 #[test]
-fn serve_slow_and_half_open_clients_hold_nobody_up() {
+fn serve_slow_and_half_open_clients_delay_no_other() {
     let read = Duration::from_millis(600);
     let limits = Limits { read, idle: read, ..Limits::default() };
     let server = server(1, ServeOptions { limits, ..ServeOptions::default() });
@@ -202,7 +202,7 @@ fn serve_origins_are_let_in_only_where_asked_for() {
     assert!(answer.contains("access-control-allow-headers: authorization"), "{answer}");
     assert!(answer.contains("access-control-max-age: "), "{answer}");
 
-    // What OpenAI's client sends besides is let through, what is no name of a field is not.
+    // Other fields of OpenAI's client are accepted, unknown ones are not.
     let asked = "Access-Control-Request-Headers: authorization,X-Stainless-OS, x-b c,x\"y,,x-z\r\n";
     let answer = exchange(server.address(), head("OPTIONS", CHAT, asked).as_bytes());
     let fields = "authorization, content-type, authorization, x-stainless-os, x-z\r\n";
@@ -233,7 +233,7 @@ fn serve_connections_are_kept_and_bodies_come_in_chunks() {
     let mut stream = TcpStream::connect(address).unwrap();
     stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
     let keep = |text: String| text.replace("Connection: close\r\n", "");
-    // Two at once, the second in chunks.
+    // Two pipelined requests, the second in chunks.
     let body = hello();
     let (a, b) = body.split_at(10);
     let chunked =

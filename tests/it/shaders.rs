@@ -1,5 +1,5 @@
-//! Every shader that ships, in every variant, and generated kernels: valid, lowered to every
-//! target, with the interface that the catalogue says, within the floor where they claim it.
+//! Every shipped shader in every variant, and generated kernels: valid, lowered to every target,
+//! with the catalogue's interface, and within the floor if they claim it.
 
 use std::io::Write;
 use std::process::{Command, Stdio};
@@ -117,7 +117,8 @@ fn every_variant_is_valid_and_lowers_and_has_its_interface() {
         check_interface(&name, entry, &module);
         let (threads, memory) = size(&name, &module);
         assert_eq!(threads, expected_threads(entry, spec), "{name}");
-        // Those of lanes and of several tiles are asked for as many as a device has.
+        // For those of lanes and of several tiles, the requirement is the number of threads of a
+        // device.
         let many = ["attn_subgroup", "matvec_mma"].iter().any(|name| spec.name.starts_with(name));
         let most = if many { 1024 } else { 256 };
         assert!(threads <= most, "{name}: {threads} threads");
@@ -149,14 +150,14 @@ fn every_variant_on_cooperative_matrices_is_valid_and_lowers_and_has_its_interfa
         };
         assert_eq!(threads, expected, "{name}");
         assert!(threads <= 256, "{name}: {threads} threads");
-        // Matrices lie at multiples of 16 bytes, in whatever order a driver lays variables out.
+        // Matrices are at multiples of 16 bytes, whatever order a driver uses for variables.
         for (_, variable) in module.global_variables.iter() {
             let bytes = module.types[variable.ty].inner.size(module.to_ctx());
             let shared =
                 variable.space == AddressSpace::WorkGroup && entry.name != "quantize_to_f16";
             assert!(!shared || bytes % 16 == 0, "{name}: {:?}, {bytes} bytes", variable.name);
         }
-        // What Apple's GPUs have, the least of those with such matrices.
+        // The limits of Apple's GPUs, the smallest with such matrices.
         assert!(memory <= 32 << 10, "{name}: {memory} bytes of workgroup memory");
     }
     assert!(all.len() > 30, "only {} variants", all.len());
@@ -309,7 +310,7 @@ fn malformed_expressions_are_refused() {
     assert!(fused_wgsl(&many).unwrap_err().to_string().contains("workgroup memory"));
 }
 
-/// Whether Tint takes a kernel; an error where it is not installed.
+/// Whether Tint accepts a kernel; an error if it is not installed.
 pub(crate) fn tint(name: &str, wgsl: &str) -> std::io::Result<()> {
     // Tests of one process run at the same time.
     let thread = std::thread::current().id();
@@ -323,12 +324,12 @@ pub(crate) fn tint(name: &str, wgsl: &str) -> std::io::Result<()> {
         .output();
     std::fs::remove_file(&path)?;
     let output = output?;
-    let told = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{name}: {told}\n{wgsl}");
+    let message = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{name}: {message}\n{wgsl}");
     Ok(())
 }
 
-/// What a browser gets is also read by Tint, which knows more rules (uniform control flow).
+/// Text for browsers is also read by Tint, which checks more rules (uniform control flow).
 #[test]
 fn floor_variants_pass_tint_where_it_is_installed() {
     if let Err(e) = tint("probe", "@compute @workgroup_size(1) fn main() {}") {

@@ -1,5 +1,5 @@
-//! Catalogue kernels with attachments, printed: valid, lowered to every target, with the interface
-//! that the catalogue says.
+//! Catalogue kernels with fusions, as text: valid, lowered to every target, with the catalogue's
+//! interface.
 
 use naga::valid::Capabilities;
 use warploom::codegen::kernel_wgsl;
@@ -15,7 +15,7 @@ use crate::{Need, skip};
 
 const FORMATS: [&str; 4] = ["f32", "q4_1", "q4_k", "q6_k"];
 
-/// Specs of each family with each kind of attachment, in turn over formats, constants and defines.
+/// Specs of each family with each kind of fusion, alternating over formats, constants and defines.
 fn specs() -> Vec<AssetSpec> {
     let mut all = Vec::new();
     let mut turn = 0;
@@ -153,8 +153,8 @@ fn attachments_that_a_kernel_does_not_take_are_refused() {
     let gated = || crate::kernel_fusions::gated();
     for (name, attachment, what) in [
         ("matmul_q4_0", norm, "does not normalise"),
-        ("attn_decode", before, "operand"),
-        ("softmax", just(vec![store(0)]), "result"),
+        ("attn_decode", before, "prologue"),
+        ("softmax", just(vec![store(0)]), "epilogue"),
         ("conv2d", just(vec![gated()]), "one anchor"),
         ("matmul_batched", just(vec![store(0), store(0)]), "one segment"),
         ("matvec_f32", just(vec![store(0); 5]), "5 segments"),

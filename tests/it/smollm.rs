@@ -1,5 +1,5 @@
-//! A file with the metadata and tensors of SmolLM2-135M and nothing but zeros in them: what its
-//! plans depend on, without the model.
+//! A file with the metadata and tensors of SmolLM2-135M, all zeros: enough for its plans without
+//! the model.
 
 use std::sync::{Arc, OnceLock};
 
@@ -15,7 +15,7 @@ const KV: u64 = 192;
 const INNER: u64 = 1536;
 const VOCABULARY: u64 = 49_152;
 
-/// The model, made once.
+/// The model, built once.
 pub(crate) fn model() -> Arc<Model> {
     static MODEL: OnceLock<Arc<Model>> = OnceLock::new();
     MODEL.get_or_init(make).clone()

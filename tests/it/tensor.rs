@@ -1,4 +1,4 @@
-//! Lazy tensors: numbers on every device, and what errors say.
+//! Lazy tensors: results on every device, and error texts.
 
 use std::sync::Arc;
 
@@ -21,7 +21,7 @@ pub(crate) fn on_each(test: impl Fn(&Arc<Runtime>)) {
     }
 }
 
-/// A runtime that executes nothing, for tests of what is planned, submitted and said.
+/// A runtime that executes nothing, for tests of plans, submits and errors.
 pub(crate) fn null() -> (Arc<dyn Device>, Arc<Runtime>) {
     let device = NullProvider::device(&OpenOptions::default());
     (device.clone(), Arc::new(Runtime::on(device, Sync::Lazy, None).unwrap()))
@@ -201,7 +201,7 @@ fn products_norms_and_attention() {
         close(&a.matmul(w.t()), &[-2.0, 4.0, -2.0, 13.0]);
         close(&a.linear(&w), &[-2.0, 4.0, -2.0, 13.0]);
         close(&a.linear(&(&w * 2)), &[-4.0, 8.0, -4.0, 26.0]);
-        // Two weights on one operand, each in a buffer of its own.
+        // Two weights on one operand, each in a separate buffer.
         let other = Tensor::from_vec(rt, vec![1.0_f32; 6], [2, 3]);
         close(&(a.linear(&w) - a.linear(&other)), &[-8.0, -2.0, -17.0, -2.0]);
         close(&a.index(0, 0).linear(&(&w + 0)), &[-2.0, 4.0]);
@@ -320,7 +320,7 @@ impl Half for half::bf16 {
 }
 
 #[test]
-fn halves_are_computed_with() {
+fn tensors_of_f16_compute() {
     on_each(|rt| {
         f16_of::<half::f16>(rt);
         f16_of::<half::bf16>(rt);
@@ -329,7 +329,7 @@ fn halves_are_computed_with() {
 
 type Sizes = &'static [usize];
 
-/// Shapes that NumPy broadcasts, and what to; `None` where it refuses.
+/// Shapes that NumPy broadcasts, and the result; `None` if it refuses.
 const BROADCASTS: [(Sizes, Sizes, Option<Sizes>); 14] = [
     (&[], &[], Some(&[])),
     (&[], &[3], Some(&[3])),
@@ -363,7 +363,7 @@ fn broadcasting_is_numpys() {
     });
 }
 
-/// The element of `values`, of this shape, that broadcasting puts at an index of the result.
+/// The element of `values`, of this shape, that broadcasting reads at an index of the result.
 fn broadcast_element(values: &[f32], shape: &[usize], index: &[usize]) -> f32 {
     let lead = index.len() - shape.len();
     let place = shape
@@ -423,7 +423,7 @@ fn errors_name_the_operation_its_place_and_the_shapes() {
     let want = format!("add at tests/it/tensor.rs:{line}:15: ");
     assert!(text.starts_with(&want), "{text}");
     assert!(text.ends_with("shapes [2, 3] and [4] do not broadcast: axis 1 is 3 and 4"), "{text}");
-    // It goes on to everything after, and the read tells the first.
+    // It propagates to all later operations, and the read reports the first.
     assert_eq!(message(&(bad.relu().sum(..) * 2).matmul(&a)), text);
     assert_eq!((bad.exp() + 1).to_vec::<f32>().unwrap_err().to_string(), text);
     assert_eq!(bad.to_string(), format!("<{text}>"));
@@ -446,15 +446,18 @@ fn errors_name_the_operation_its_place_and_the_shapes() {
     says(a.index(0, 2), "no index 2 on axis 0 of [2, 3]");
     says(a.index_select(1, &[0, 3]), "no index 3 on axis 1 of [2, 3]");
     says(a.expand([3, 3]), "shapes [2, 3] and [3, 3] do not broadcast");
-    says(a.permute([0, 0]), "axis 0 stands twice");
+    says(a.permute([0, 0]), "axis 0 occurs twice");
     says(a.permute([0]), "does not name every axis of [2, 3]");
     says(a.squeeze(1), "axis 1 of [2, 3] is 3, not 1");
-    says(b.t(), "[4] is no matrix");
+    says(b.t(), "[4] is not a matrix");
     says(a.concat(&[&b], 0), "concat(f32[2, 3], f32[4]) needs rank 2");
     says(a.stack(&[&b], 0), "shapes [2, 3] and [4] are not equal");
     says(a.split(1, &[1, 1]).remove(1), "parts [1, 1] are 2, axis 1 of [2, 3] is 3");
     says(&a + Tensor::full(&rt, [3], 1), "a tensor of f32 and one of i32: cast one");
-    says(Tensor::full(&rt, [3], 1) * 0.5, "the scalar F32(0.5) is no i32: cast the tensor");
+    says(
+        Tensor::full(&rt, [3], 1) * 0.5,
+        "the scalar F32(0.5) is not a value of i32: cast the tensor",
+    );
     says(a.gt(0.0).select(&a, 1).select(&a, &a), "needs bool for operand 0");
     says(Tensor::full(&rt, [3], 1).sum(0), "needs floats for operand 0");
     let halves = Tensor::from_vec(&rt, vec![half::f16::ONE], [1]);
@@ -473,7 +476,7 @@ fn errors_name_the_operation_its_place_and_the_shapes() {
     assert!(error.contains("packed as q8_0"), "{error}");
 }
 
-/// What fails only when it runs names who asked for it, and leaves the runtime usable.
+/// An error at run time names the source line of the operation, and leaves the runtime usable.
 #[test]
 fn what_no_kernel_does_is_said_with_its_place() {
     on_each(|rt| {

@@ -1,4 +1,4 @@
-//! Lazy tensors: what runs and when, what is kept, and what is left after a failure.
+//! Lazy tensors: what runs when, what stays in memory, and the state after a failure.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use warploom::runtime::{Instance, Runtime, Sync, Workspace};
 
 use crate::tensor::{close, cpu, null, on_each};
 
-/// Numbers of one more turn of a loop: plans, compiles, allocations, submits, waits.
+/// Counters of one more iteration of a loop: plans, compiles, allocations, submits, waits.
 fn turn(device: &Arc<dyn Device>, runtime: &Runtime, run: impl FnOnce()) -> [u64; 5] {
     let (before, planned) = (device.counters(), runtime.tensor_stats().planned);
     run();
@@ -194,7 +194,7 @@ fn threads_share_tensors_and_plans() {
 }
 
 #[test]
-fn out_of_memory_is_told_and_survived() {
+fn out_of_memory_is_an_error_and_survived() {
     let builder = Runtime::builder().device("cpu").memory_budget(Some(4 << 20));
     let rt = Arc::new(builder.build().unwrap());
     let x = Tensor::ones(&rt, [2 << 20]) + Tensor::arange(&rt, 0.0, 1.0, 1.0);
@@ -203,7 +203,7 @@ fn out_of_memory_is_told_and_survived() {
     assert!(error.to_string().contains("add at tests/it/tensor_runs.rs:"), "{error}");
     let upload = Tensor::from_slice(&rt, &vec![0.0_f32; 2 << 20], [2 << 20]);
     assert!(upload.check().unwrap_err().is_out_of_memory());
-    // What fits still runs, again and again, since dropped memory comes back.
+    // Operations that fit still run repeatedly, since dropped memory is reused.
     for turn in 0..20 {
         let x = Tensor::full(&rt, [100_000], turn as f32) + Tensor::arange(&rt, 0.0, 1e5, 1.0);
         close(&x.narrow(0, 99_999..), &[99_999.0 + turn as f32]);
@@ -244,13 +244,13 @@ fn plans_whose_memory_is_needed_go() {
     (1..40).for_each(turn);
     let stats = rt.tensor_stats();
     assert!(stats.planned == 39 && (1..39).contains(&stats.kept), "{stats:?}");
-    // What is planned last is still there.
+    // The last plan is still cached.
     turn(39);
     assert_eq!(rt.tensor_stats().planned, stats.planned);
 }
 
 #[test]
-fn a_lost_device_is_told_as_such() {
+fn a_lost_device_is_reported_as_such() {
     use warploom::webgpu::{self, wgpu};
     let instance = wgpu::Instance::new(wgpu::InstanceDescriptor::new_without_display_handle());
     let adapters = block_on(instance.enumerate_adapters(wgpu::Backends::PRIMARY));
@@ -299,7 +299,7 @@ fn a_plan_runs_with_the_callers_buffers() {
     let inner = graph.add(Op::Softmax, &[scaled]).unwrap();
     let y = graph.add(Op::Unary(UnaryOp::Log), &[inner]).unwrap();
     graph.output("y", y).unwrap();
-    // The same node again, a view, an input: each is copied to where it is wanted.
+    // The same node again, a view, an input: each is copied to its output.
     graph.output("again", y).unwrap();
     let turned = graph.add(Op::Transpose(vec![1, 0]), &[scaled]).unwrap();
     graph.output("turned", turned).unwrap();

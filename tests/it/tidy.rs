@@ -1,11 +1,11 @@
-//! The house rules: layers, sizes of files and functions, the table of environment variables,
-//! conditions of compilation, `unsafe` with its reason.
+//! House rules: layers, sizes of files and functions, the table of environment variables,
+//! conditional compilation, reasons for `unsafe`.
 
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// The crates, lowest first, each with its folder: one may depend only on those before it.
+/// The crates with their folders, lowest first; a crate may depend only on those before it.
 const CRATES: [(&str, &str); 14] = [
     ("warploom-core", "crates/core"),
     ("warploom-wgsl", "crates/wgsl"),
@@ -23,8 +23,8 @@ const CRATES: [(&str, &str); 14] = [
     ("warploom-cli", "cli"),
 ];
 
-/// Modules of the crates that hold several, lowest layer first; a module may import only lower
-/// ones. Those of the lowest layer also each other.
+/// Modules of the crates that have several, lowest layer first; a module may import only lower
+/// ones, and in the lowest layer also each other.
 const LAYERS: [(&str, &[&[&str]]); 2] = [
     (
         "crates/core/src",
@@ -69,7 +69,7 @@ fn files(under: &str, extension: &str) -> Vec<(PathBuf, String)> {
     found
 }
 
-/// Every folder with Rust code of the workspace that is no test.
+/// Every folder of the workspace with Rust code, except tests.
 fn sources() -> Vec<(PathBuf, String)> {
     let crates = CRATES.iter().map(|(_, folder)| format!("{folder}/src"));
     crates.chain(["web/src".into()]).flat_map(|folder| files(&folder, "rs")).collect()
@@ -111,7 +111,7 @@ fn modules_import_only_lower_layers() {
             let inside = path.strip_prefix(folder).unwrap();
             let first = inside.components().next().unwrap().as_os_str().to_string_lossy();
             let from = first.trim_end_matches(".rs");
-            // Tests may reach up: they check a module with what is built on it.
+            // Tests may import higher layers.
             if from == "lib" || path.to_string_lossy().contains("test") {
                 continue;
             }
@@ -143,7 +143,7 @@ fn the_layer_rule_can_fail() {
     assert!(groups("use crate::{llm, plan};") && !groups("use crate::plan::{Plan, Step};"));
 }
 
-/// The crates of this workspace that a manifest names as dependencies that are not for tests alone.
+/// The crates of this workspace that a manifest names as dependencies, without dev-dependencies.
 fn dependencies(manifest: &str) -> Vec<String> {
     let manifest: toml::Table = manifest.parse().unwrap();
     let mut tables = vec![manifest.get("dependencies")];

@@ -1,7 +1,6 @@
-//! Kernels as CUDA C and OpenCL C: the texts themselves, what is refused, and that compilers take
-//! them.
+//! Kernels as CUDA C and OpenCL C: the texts, refused constructs, and compilation.
 //!
-//! `UPDATE_GOLDEN=1` writes the golden texts anew.
+//! `UPDATE_GOLDEN=1` rewrites the golden texts.
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -36,7 +35,7 @@ fn opencl(name: &str, wgsl: &str, options: &Options) -> Translated {
     translate::opencl(&module, &info, options).unwrap_or_else(|e| panic!("{name}: {e}\n{wgsl}"))
 }
 
-/// The OpenCL device, if there is one; says so otherwise.
+/// The OpenCL device, if there is one; else reports that there is none.
 fn host() -> Option<Host> {
     match opencl_host::open() {
         Ok(host) => {
@@ -50,7 +49,7 @@ fn host() -> Option<Host> {
     }
 }
 
-/// NVIDIA's compiler. `None` where there is none, which fails the test if `WARPLOOM_REQUIRE` lists `nvrtc`.
+/// NVIDIA's compiler. `None` if there is none, which fails the test if `WARPLOOM_REQUIRE` lists `nvrtc`.
 pub(crate) fn compiler() -> Option<&'static Nvrtc> {
     match Nvrtc::open() {
         Ok(nvrtc) => Some(nvrtc),
@@ -106,7 +105,7 @@ fn cuda_text_of_the_table_compiles() {
     }
 }
 
-/// Texts that are kept: name, WGSL.
+/// Golden texts: name, WGSL.
 fn kept() -> Vec<(String, String)> {
     let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../tests/golden/translate");
     let mut files: Vec<PathBuf> =
@@ -160,7 +159,7 @@ fn shipped() -> Vec<(String, String)> {
     assets.chain(generated).chain(packs).collect()
 }
 
-/// Kernels on cooperative matrices, which CUDA alone gets.
+/// Kernels on cooperative matrices, which only CUDA gets.
 fn cooperative() -> Vec<(String, String)> {
     let named = |spec: AssetSpec| {
         let wgsl = asset_wgsl(&spec).unwrap();
@@ -214,7 +213,7 @@ fn every_kernel_that_ships_is_translated() {
     }
 }
 
-/// Checks texts on all threads of the machine: place in the list, name, text.
+/// Checks texts on all threads of the machine: index, name, text.
 fn on_all_threads(texts: &[(String, Translated)], check: impl Fn(usize, &str, &Translated) + Sync) {
     let threads = std::thread::available_parallelism().map_or(1, |n| n.get());
     let check = &check;
@@ -255,9 +254,9 @@ fn nvrtc_takes_every_kernel_that_ships() {
     let plain: Vec<bool> = variants().iter().map(|spec| spec.constants.is_empty()).collect();
     let made = AtomicUsize::new(0);
     on_all_threads(&texts, |at, name, work| {
-        // Syntax and types of every kernel, for one architecture in turn. To machine code, where `asm` is looked at, a third
-        // of the catalogue with its defaults, and of what has other constants or is generated some; WARPLOOM_TEST_ALL=1: all,
-        // for every architecture.
+        // Syntax and types of every kernel, for alternating architectures. To machine code, where
+        // `asm` is checked, a third of the catalogue with its defaults, and some kernels with other
+        // constants or generated ones; WARPLOOM_TEST_ALL=1: all, for every architecture.
         let holds = |done: warploom::Result<()>, architecture: &str| {
             done.unwrap_or_else(|log| panic!("{name} for {architecture}: {log}\n{}", work.text));
         };
@@ -276,9 +275,9 @@ fn nvrtc_takes_every_kernel_that_ships() {
     tell(&format!("nvrtc: {} texts are right, {made} compiled for {ARCHITECTURES:?}", texts.len()));
 }
 
-/// Each kind as it is launched first and second of two that run at once.
+/// Each kind as the first and the second of an overlapping pair.
 #[test]
-fn nvrtc_takes_kernels_that_run_beside_others() {
+fn nvrtc_compiles_overlapping_kernels() {
     let Some(nvrtc) = compiler() else { return };
     let base = Options { bounds: Bounds::Unchecked, returns_together: true, ..Options::default() };
     let subgroup = |name: &str| AssetSpec::new(name).define("subgroup");
@@ -307,7 +306,8 @@ fn nvrtc_takes_kernels_that_run_beside_others() {
     }
 }
 
-/// The keys of earlier runs are asked for before what this run brings is waited for, and the rest after that.
+/// The keys of earlier runs are loaded before the wait for the current run's results, the rest
+/// after it.
 #[test]
 fn attention_asks_for_settled_keys_before_it_waits() {
     let base = Options { bounds: Bounds::Unchecked, returns_together: true, ..Options::default() };
@@ -318,14 +318,14 @@ fn attention_asks_for_settled_keys_before_it_waits() {
         let options = Options { steady, ..base.clone() };
         let text = cuda("attn_split_kv_fused", &asset_wgsl(&spec).unwrap(), &options).text;
         let (_, kernel) = text.split_once("kernel_main").unwrap();
-        // Behind ways out that wait for themselves.
+        // After returns that wait themselves.
         let (before, after) = kernel.rsplit_once("wl_wait();").unwrap();
         let reads = |text: &str, name: &str| text.matches(&format!("= {name}[")).count();
         assert_eq!(reads(before, "q"), 0, "{text}");
         for name in ["k", "v"] {
             let early = reads(before, name);
             assert_eq!(early > 0, settled, "{name}: {text}");
-            // Those that this run brings, and those of later turns.
+            // Those of this iteration, and those of later ones.
             let late = if settled { 2 * early } else { 12 };
             assert_eq!(reads(after, name), late, "{name}: {text}");
         }

@@ -1,4 +1,4 @@
-//! What is not translated is refused by name, and options mean what they say.
+//! Untranslatable constructs are refused by name, and options have their documented effect.
 
 use naga::valid::{Capabilities, ValidationFlags, Validator};
 use warploom::Error;
@@ -6,7 +6,7 @@ use warploom::translate::{self, Access, ArrayLength, Binding, Bounds, Options, S
 
 const Y: &str = "@group(0) @binding(0) var<storage, read_write> y: array<f32>;\n";
 
-/// The module of a text, with everything that naga knows.
+/// The module of a text, parsed with all of naga's features.
 fn module(wgsl: &str) -> (naga::Module, naga::valid::ModuleInfo) {
     let module = naga::front::wgsl::parse_str(wgsl).unwrap_or_else(|e| panic!("{e}\n{wgsl}"));
     let info = Validator::new(ValidationFlags::all(), Capabilities::all())
@@ -86,7 +86,7 @@ fn errors_name_the_function() {
     refused(&wgsl, "function deep: type Sint", true);
     let called = wgsl.replace("deep(); }", "y[0] = 2.0; }");
     let (module, info) = module(&called);
-    // What the entry point does not reach is not translated.
+    // Code that the entry point does not reach is not translated.
     translate::cuda(&module, &info, &Options::default()).unwrap();
 }
 

@@ -1,5 +1,5 @@
-//! The tuner: candidates that are slow, wrong, broken or take too long lose to one that is right and
-//! fast; what was found is taken by the next plan, and a second start searches nothing.
+//! The tuner: slow, wrong, broken and hanging candidates lose to a correct and fast one; the next
+//! plan uses the results, and a second start searches nothing.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -25,23 +25,23 @@ use warploom_testkit::{self, Outcome, run_case};
 use crate::tune_cache::Folder;
 use crate::{devices, tell};
 
-/// What is the matter with an engine.
+/// The fault of an engine.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Fault {
     None,
-    /// Works much more than it need.
+    /// Does much more work than necessary.
     Slow,
-    /// One too many in each element.
+    /// Adds one too many to each element.
     Wrong,
     /// Its kernel does not compile.
     Broken,
-    /// One run takes longer than it may.
+    /// One run exceeds the time limit.
     Long,
-    /// The process ends as it is tried.
+    /// The process ends when it is tried.
     Fatal,
 }
 
-/// `-x` of 64 numbers, by a kernel of its own.
+/// `-x` of 64 numbers, by a separate kernel.
 pub(crate) struct Neg {
     id: EngineId,
     fault: Fault,
@@ -74,8 +74,8 @@ impl Neg {
         Arc::new(Neg { id: EngineId::new(name), fault, version: 1 })
     }
 
-    /// Steps of each thread, and workgroups: what is long takes more than the 0.4 s of [`quick`], about a second.
-    /// Lavapipe ends a thread's loops after 65,536 steps.
+    /// Steps of each thread, and workgroups: a long run takes about a second, more than the 0.4 s
+    /// of [`quick`]. Lavapipe ends a thread's loops after 65,536 steps.
     fn work(&self, query: &Query) -> (u32, u32) {
         let units = query.profile.compute_units.max(2);
         let threads = std::thread::available_parallelism().map_or(2, |n| n.get().max(2) as u32);
@@ -119,7 +119,7 @@ impl Engine for Neg {
         vec![Knob::new("unused", "nothing", [1, 2, 4], 1)]
     }
 
-    /// The slow one looks the best, then those with faults.
+    /// The slow one has the best estimate, then those with faults.
     fn cost(&self, query: &Query) -> Cost {
         let dispatches = match self.fault {
             Fault::Slow => 1e-6,
@@ -211,7 +211,7 @@ fn crowd(runtime: &mut Runtime) {
     }
 }
 
-/// Held by tests that keep a device busy for seconds: whatever else runs there meanwhile is slow, too.
+/// Held by tests that keep a device busy for seconds: concurrent tests would be slow too.
 static LONG: Mutex<()> = Mutex::new(());
 
 #[test]
@@ -243,7 +243,7 @@ fn the_fastest_that_is_right_wins_and_a_second_start_searches_nothing() {
         assert!(why("acme.long").contains("one run takes"), "{label}: {}", why("acme.long"));
         tell(&format!("tune: {label}: {}", best.why()));
 
-        // The plan takes it, says so, and its numbers are right.
+        // The plan uses it, reports it, and its results are right.
         let after = plan(&runtime, &graph);
         assert_eq!(after.choices[0].tuned.as_ref(), Some(best), "{label}");
         assert!(after.explain().contains("tuned: "), "{label}: {}", after.explain());
@@ -305,8 +305,8 @@ fn a_device_that_does_not_answer_ends_the_search_and_is_asked_no_more() {
     }
 }
 
-/// Whatever a tuned choice says, numbers are right: engines of other operations, knobs of others,
-/// values that do not fit, versions of before.
+/// Results are right for any tuned choice: engines of other operations, foreign knobs, values out
+/// of range, older versions.
 #[test]
 fn no_choice_makes_a_plan_wrong() {
     let cases = warploom_testkit::cases();
@@ -368,8 +368,8 @@ pub(crate) fn entry(engine: EngineId, engine_version: u32, knobs: KnobValues) ->
     Tuned { engine, engine_version, knobs, seconds: 1e-6, against, against_seconds: 2e-6 }
 }
 
-/// A search over cases of the table: nothing of this crate is found wrong, and plans with what was
-/// found are right.
+/// A search over cases of the table: no built-in engine is wrong, and plans with its results are
+/// right.
 #[test]
 fn what_a_search_finds_is_right() {
     let _alone = LONG.lock().unwrap_or_else(PoisonError::into_inner);
@@ -424,7 +424,7 @@ fn a_device_that_executes_nothing_cannot_be_tuned() {
     assert!(error.is_unsupported() && error.to_string().contains("null:0"), "{error}");
 }
 
-/// A session that searches measures before its first run what it lacks, and writes the same text.
+/// A searching session measures missing tasks before its first run, and writes the same text.
 #[test]
 fn a_session_that_searches_does_so_once() {
     let model = crate::plans::embedded();
@@ -459,7 +459,8 @@ fn a_session_that_searches_does_so_once() {
     }
 }
 
-/// One way on two devices: timed in turn, and the second held to the numbers of the first.
+/// One candidate on two devices: timed alternately, and the second must give the results of the
+/// first.
 #[test]
 fn a_way_is_compared_on_two_devices() {
     let open = |provider: &dyn Provider| {
@@ -468,7 +469,7 @@ fn a_way_is_compared_on_two_devices() {
     };
     let graph = negation();
     let mut first = open(&cpu::Provider);
-    // With one engine and no knob there is no task.
+    // With one engine and no knobs there is no task.
     first.registry_mut().add(Neg::new("acme.right", Fault::None)).unwrap();
     let task = &found(&first, &graph)[0];
     let way = (task.engines[0].clone(), KnobValues::default());

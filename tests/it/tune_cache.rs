@@ -1,5 +1,5 @@
-//! The tuner's files: cut, bit-flipped, of another device or version, written by two processes at
-//! once and by one that is killed; and candidates that end the process.
+//! The tuner's files: truncated, bit-flipped, of another device or version, written by two
+//! processes at once or by a killed one; and candidates that end the process.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -13,11 +13,11 @@ use warploom::runtime::{Runtime, TuneCache, TuneMode, TuneRecord, TunedTask};
 use crate::tell;
 use crate::tune::{Fault, Neg, entry, found, negation, quick, tuned};
 
-/// Set in a process that a test starts: what it is to do, and in which folder.
+/// Variables of a child process: its work, and its folder.
 pub(crate) const CHILD: &str = "WARPLOOM_TEST_TUNE_CHILD";
 const FOLDER: &str = "WARPLOOM_TEST_TUNE_FOLDER";
 
-/// A folder of a test's own, removed behind it.
+/// A test's own folder, removed after it.
 pub(crate) struct Folder(pub(crate) PathBuf);
 
 impl Folder {
@@ -37,7 +37,7 @@ impl Drop for Folder {
     }
 }
 
-/// This binary again, to do one of [`the_child`]'s jobs.
+/// This binary again, to run one of [`the_child`]'s jobs.
 fn child(job: &str, folder: &Path) -> Command {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.args(["--exact", "tune_cache::the_child", "--nocapture"]);
@@ -50,7 +50,7 @@ fn device() -> DriverKey {
     DriverKey::of(&DeviceProfile::webgpu_floor("a test's device"))
 }
 
-/// A record of one task, whose key is made of two numbers.
+/// A record of one task, whose key is made from two numbers.
 fn record(process: u64, round: u64) -> TuneRecord {
     let mut record = TuneRecord::new(device());
     let key = serde_json::from_value(format!("{process:016x}{round:016x}").into()).unwrap();
@@ -65,7 +65,7 @@ fn record(process: u64, round: u64) -> TuneRecord {
     record
 }
 
-/// Not a test of its own: what the processes do that tests of this file start.
+/// Not a test: the work of the processes that tests of this file start.
 #[test]
 fn the_child() {
     let Ok(job) = std::env::var(CHILD) else { return };
@@ -77,9 +77,9 @@ fn the_child() {
             let number = number.parse().unwrap();
             for round in 0.. {
                 cache.add(record(number, round)).unwrap();
-                let told = folder.join(format!("{number}.done"));
-                std::fs::write(told.with_extension("new"), round.to_string()).unwrap();
-                std::fs::rename(told.with_extension("new"), told).unwrap();
+                let message = folder.join(format!("{number}.done"));
+                std::fs::write(message.with_extension("new"), round.to_string()).unwrap();
+                std::fs::rename(message.with_extension("new"), message).unwrap();
             }
         }
         // With a variable that means nothing.
@@ -125,7 +125,7 @@ fn a_candidate_that_ends_the_process_is_not_tried_again() {
 }
 
 #[test]
-fn damage_of_every_byte_is_told_and_ignored() {
+fn damage_of_every_byte_is_reported_and_ignored() {
     let (folder, record) = (Folder::new("damage"), record(1, 2));
     let cache = TuneCache::at(&folder.0);
     assert_eq!(cache.read(&record.device).unwrap(), None);
@@ -151,14 +151,14 @@ fn damage_of_every_byte_is_told_and_ignored() {
     let longer = [&good[..], b" "].concat();
     bad(&longer, "a byte too many");
     bad(&vec![b' '; 9 << 20], "9 MiB");
-    // What a runtime makes of it: nothing, and it says so.
+    // A runtime ignores it and reports that.
     let mut runtime = Runtime::builder().device("cpu").build().unwrap();
     let own = DriverKey::of(runtime.device().profile());
     std::fs::write(cache.path(&own).unwrap(), &good[..good.len() / 2]).unwrap();
     runtime.set_tuning(TuneMode::Cached, cache.clone());
     assert!(runtime.tuned().choices.is_empty());
     assert!(runtime.startup_line().contains("tuned choices are ignored"));
-    // What is bad is replaced by what is measured next.
+    // A damaged record is replaced by the next measurements.
     runtime.registry_mut().add(Neg::new("acme.right", Fault::None)).unwrap();
     let report = tuned(&runtime, &negation(), &quick());
     assert!(report.ignored.is_some_and(|why| why.contains(".tune")), "it says what it ignores");
@@ -166,9 +166,9 @@ fn damage_of_every_byte_is_told_and_ignored() {
     assert_eq!(cache.read(&own).unwrap().unwrap().tasks.len(), 1);
 }
 
-/// A folder that cannot be made, since a file is in its place.
+/// A folder that cannot be created, since a file has its name.
 #[test]
-fn what_cannot_be_kept_is_told_and_taken_all_the_same() {
+fn results_that_cannot_be_stored_are_reported_and_used_anyway() {
     let folder = Folder::new("nowhere");
     std::fs::create_dir_all(&folder.0).unwrap();
     let file = folder.0.join("file");
@@ -193,9 +193,9 @@ fn more_than_can_be_read_back_replaces_nothing() {
     let mut large = record(1, 2);
     large.tasks.values_mut().for_each(|task| task.label = "x".repeat(8 << 20));
     for error in [cache.add(large.clone()).unwrap_err(), large.save(&path).unwrap_err()] {
-        let told = error.to_string();
-        assert!(error.is_invalid() && told.contains("at most 8388608"), "{told}");
-        assert!(told.contains(&path.display().to_string()), "{told}");
+        let message = error.to_string();
+        assert!(error.is_invalid() && message.contains("at most 8388608"), "{message}");
+        assert!(message.contains(&path.display().to_string()), "{message}");
     }
     assert_eq!(cache.read(&small.device).unwrap(), Some(small));
 }
@@ -240,18 +240,18 @@ fn records_of_other_devices_and_versions_are_not_taken() {
     let mut still = good.clone();
     still.tasks.values_mut().for_each(|task| task.tuned.seconds = 0.0);
     assert!(start(&still).startup_line().contains("took no time"));
-    // In the cache's own place, a record of another device is told.
+    // A record of another device in the cache is reported.
     std::fs::copy(&path, cache.path(&own).unwrap()).unwrap();
     other.save(&cache.path(&own).unwrap()).unwrap();
     let error = cache.read(&own).unwrap_err();
-    assert!(error.is_bad_file() && error.to_string().contains("of another device"), "{error}");
+    assert!(error.is_bad_file() && error.to_string().contains("for another device"), "{error}");
     std::fs::remove_file(&path).unwrap();
     let builder = Runtime::builder().device("cpu").tune_file(&path);
     let line = builder.build().unwrap().startup_line();
     assert!(line.contains("shipped.tune is not there"), "{line}");
 }
 
-/// Two processes save to one file all the time and are killed again and again: 200 kills with
+/// Two processes save to one file continuously and are killed repeatedly: 200 kills with
 /// `WARPLOOM_TUNE_KILLS=200`.
 #[test]
 fn two_that_save_and_die_lose_nothing_that_was_saved() {
@@ -266,19 +266,19 @@ fn two_that_save_and_die_lose_nothing_that_was_saved() {
     for pair in 0..kills.div_ceil(2) {
         let numbers = [2 * pair, 2 * pair + 1];
         let mut children = numbers.map(|n| child(&format!("save {n}"), &folder.0).spawn().unwrap());
-        let told = |number: u64| {
+        let message = |number: u64| {
             let text = std::fs::read_to_string(folder.0.join(format!("{number}.done")));
             text.ok().and_then(|text| text.parse::<u64>().ok())
         };
         let begin = std::time::Instant::now();
-        while numbers.iter().any(|n| told(*n).is_none()) {
+        while numbers.iter().any(|n| message(*n).is_none()) {
             assert!(begin.elapsed() < Duration::from_secs(60), "the children save nothing");
             cache.read(&device()).unwrap();
             reads += 1;
         }
         // Anywhere in a save.
         std::thread::sleep(Duration::from_micros(137 * pair % 5000));
-        let rounds = numbers.map(told);
+        let rounds = numbers.map(message);
         for child in &mut children {
             child.kill().unwrap();
             child.wait().unwrap();

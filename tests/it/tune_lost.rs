@@ -1,5 +1,5 @@
-//! The tuner on devices that panic, hang or are lost in the midst of a search: it ends or goes on, what
-//! was found stays, and what did it is not tried again. And tasks that cannot be measured.
+//! The tuner on devices that panic, hang or are lost during a search: it ends or continues, keeps
+//! its results, and does not repeat the cause. Also tasks that cannot be measured.
 
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -22,26 +22,26 @@ use warploom::{Error, Result};
 use crate::tune::{Fault, Neg, found, negation, quick, tuned};
 use crate::tune_cache::Folder;
 
-/// When a device misbehaves, over a kernel of `acme.bad`.
+/// How a device misbehaves on a kernel of `acme.bad`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Mood {
     /// Its compiler panics.
     PanicsCompiling,
-    /// So does what runs it.
+    /// Running it panics.
     PanicsRunning,
-    /// It is lost in the so-manieth run of it.
+    /// The device is lost in the n-th run of it.
     LostRunning(usize),
-    /// It never ends to compile it.
+    /// Its compilation never ends.
     StuckCompiling,
-    /// The same, and the device is lost by it.
+    /// The same, and it causes the loss of the device.
     LostCompiling,
 }
 
-/// The CPU, with a mood.
+/// The CPU with a fault.
 struct Moody {
     inner: Arc<dyn Device>,
     mood: Mood,
-    /// Whether the mood has come.
+    /// Whether the fault is active.
     awake: Arc<AtomicBool>,
     lost: AtomicBool,
     runs: AtomicUsize,
@@ -132,7 +132,8 @@ impl Device for Moody {
     }
 }
 
-/// A runtime on the CPU in a mood, and what wakes it. `acme.slow` is the estimate's choice.
+/// A runtime on the CPU with a fault, and the switch that activates it. `acme.slow` has the best
+/// estimate.
 fn moody(mood: Mood, folder: &Folder) -> (Runtime, Arc<AtomicBool>) {
     let open = warploom::cpu::Provider.open(0, OpenOptions::default());
     let (inner, awake) = (block_on(open).unwrap(), Arc::new(AtomicBool::new(false)));
@@ -158,7 +159,7 @@ fn two(runtime: &Runtime) -> Vec<Task> {
     tasks
 }
 
-/// A search of two tasks, in whose second the mood comes.
+/// A search of two tasks, with the fault in the second.
 fn search(mood: Mood, folder: &Folder, options: &TuneOptions) -> (Runtime, TuneReport) {
     let (runtime, awake) = moody(mood, folder);
     let tasks = two(&runtime);
@@ -169,7 +170,7 @@ fn search(mood: Mood, folder: &Folder, options: &TuneOptions) -> (Runtime, TuneR
     (runtime, report)
 }
 
-/// Why `acme.bad` is out of the last task.
+/// Why `acme.bad` was eliminated from the last task.
 fn why(report: &TuneReport) -> Option<&str> {
     let dropped = report.results.last()?.dropped.iter();
     let mut dropped = dropped.filter(|dropped| dropped.engine.as_str() == "acme.bad");
@@ -178,7 +179,7 @@ fn why(report: &TuneReport) -> Option<&str> {
 
 #[test]
 fn a_panic_puts_the_candidate_out_and_the_search_goes_on() {
-    for (mood, told) in [
+    for (mood, reported) in [
         (
             Mood::PanicsCompiling,
             "while it was compiled, there was a panic: the compiler has 2 bugs",
@@ -187,14 +188,14 @@ fn a_panic_puts_the_candidate_out_and_the_search_goes_on() {
     ] {
         let folder = Folder::new("panics");
         let (runtime, report) = search(mood, &folder, &quick());
-        assert_eq!((report.stopped.as_deref(), why(&report)), (None, Some(told)), "{report:?}");
+        assert_eq!((report.stopped.as_deref(), why(&report)), (None, Some(reported)), "{report:?}");
         let best = report.results[1].tuned.as_ref().unwrap();
         assert_eq!(best.engine.as_str(), "fused.elementwise", "{mood:?}");
         assert_eq!(runtime.tuned().choices.len(), 2);
     }
 }
 
-/// In its first run, and in the third, which is one of a race.
+/// In its first run, and in the third, which is one of the comparison.
 #[test]
 fn a_device_that_is_lost_ends_the_search_and_what_was_found_stays() {
     for run in [1, 3] {
@@ -251,7 +252,7 @@ fn a_task_that_cannot_be_measured_is_not_tried_at_each_start() {
         });
         runtime
     };
-    // Of the engines that execute it only those that do not compile.
+    // Of the engines that execute it, only those that do not compile.
     let only_broken = |runtime: &Runtime| {
         let mut tasks = found(runtime, &negation());
         tasks.iter_mut().for_each(|t| t.engines.retain(|id| id.as_str().starts_with("acme")));
@@ -278,11 +279,11 @@ fn a_task_that_cannot_be_measured_is_not_tried_at_each_start() {
         let report = search(&runtime, false);
         assert_eq!((report.unmeasured, report.known, report.results.len()), (1, 0, 0));
         assert_eq!(runtime.device().counters().submits, before);
-        assert_eq!(search(&runtime, true).results.len(), 1, "when told to, it tries again");
+        assert_eq!(search(&runtime, true).results.len(), 1, "it tries again if requested");
     }
     // With another engine it may be another matter.
     assert_eq!(search(&start(Some("acme.more")), false).results.len(), 1);
-    // What is measured after all is no more among these.
+    // Tasks that were measured later are removed from these.
     let runtime = start(None);
     assert!(tuned(&runtime, &negation(), &quick()).results[0].tuned.is_some());
     let record = TuneCache::at(&folder.0).read(&runtime.tuned().device).unwrap().unwrap();

@@ -1,5 +1,5 @@
-//! Products as calls of a vendor's library: what plans make of them, and their numbers on a host that
-//! does what such calls mean. `cuda_products::library_products_are_right` runs them on the library itself.
+//! Products as calls of a vendor's library: their plans, and their results on a host that
+//! implements the calls. `cuda_products::library_products_are_right` runs them on the library.
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ use crate::tell;
 
 pub(crate) const ENGINE: &str = "cuda.cublaslt.matmul";
 
-/// The beginnings of the names of cases with products that the library may take.
+/// Name prefixes of cases with products that the library may compute.
 pub(crate) const CASES: [&str; 5] =
     ["library/", "matmul/", "linear/", "halves/f16/", "halves/bf16/"];
 
@@ -86,7 +86,7 @@ fn a_large_product_is_one_call() {
         let words = [1, 2048, 512, 1024, 0, 1024, 0, 0, 512, 0, 0, 512];
         assert_eq!(step.params[..12], words.map(Word::Bits), "{dtype}");
         assert!(plan.explain().contains(ENGINE));
-        // What is written is read again.
+        // A written file is read back.
         assert_eq!(Plan::load(&plan.save().unwrap()).unwrap(), plan);
     }
     // As lazy tensors plan it, with buffers for operands and results.
@@ -107,10 +107,10 @@ fn a_large_product_is_one_call() {
     assert!(!calls[0].a_transposed && calls[0].b_transposed);
 }
 
-/// As measured on an H200 (`benches/README.md`): up to 512 tiles of halves are as fast as a call, which is bound by its
-/// launch; tiles of `f32` are slower than one from 256 on.
+/// As measured on an H200 (`docs/performance/nvidia-h200.md`): up to 512 our f16 tiles are as fast
+/// as a library call, which is bound by its launch; f32 tiles are slower from 256 on.
 #[test]
-fn a_call_is_taken_from_the_sizes_on_that_are_worth_it() {
+fn the_library_is_called_from_the_size_that_pays() {
     let known = DeviceProfile::known("nvidia-h200").unwrap();
     let profile = DeviceProfile { provider: "cuda".into(), has_gemm_library: true, ..known };
     let engine = |dtype, size| {
@@ -141,8 +141,8 @@ fn one_product_on_another_reads_what_that_stored() {
     assert!(calls.iter().all(|call| call.result == DType::F16));
 }
 
-/// A conversion that two products leave out is done for the one that takes another engine, and the other does not
-/// wait for it.
+/// A conversion that two products elide is done for the one with another engine, and the other does
+/// not wait for it.
 #[test]
 fn either_product_of_a_chain_may_be_another_engines() {
     let mut g = Graph::new("chain");
@@ -160,7 +160,7 @@ fn either_product_of_a_chain_may_be_another_engines() {
     }
 }
 
-/// A state is read as it was before it was written, so its conversion stays.
+/// A state is read before it is written, so its conversion stays.
 #[test]
 fn a_state_is_converted_before_it_is_written() {
     let mut g = Graph::new("state");
@@ -175,7 +175,7 @@ fn a_state_is_converted_before_it_is_written() {
     assert!(!calls(&plan(&g)).0.iter().any(halves));
 }
 
-/// A bias that is added behind rounding is not the call's; what is stored for it is rounded already.
+/// A bias added after rounding is not part of the call, whose stored result is already rounded.
 #[test]
 fn work_behind_rounding_is_one_loop_on_what_is_rounded() {
     let mut g = Graph::new("behind");
@@ -188,19 +188,19 @@ fn work_behind_rounding_is_one_loop_on_what_is_rounded() {
     g.output("y", y).unwrap();
     let plan = plan(&g);
     let (calls, others) = calls(&plan);
-    // The bias is made f32 by a launch of its own.
+    // A separate launch converts the bias to f32.
     assert_eq!((calls.len(), others), (1, 2), "{}", plan.explain());
     assert_eq!(calls[0].result, DType::BF16);
 }
 
-/// A tuner measures it beside the others.
+/// The tuner also measures it.
 #[test]
 fn it_is_among_what_a_tuner_measures() {
     let (registry, class) = (Registry::builtin(), ShapeClass::new());
     let graph = product(DType::F16, [256, 256, 256]);
     let found = tasks(&graph, &class, &gpu(), &Options::new(&registry)).unwrap();
     let engine = EngineId::new(ENGINE);
-    // Products of halves as they lie have one way alone; others read f32.
+    // Products of stored f16 have only one candidate; others read f32.
     assert!(found.iter().all(|task| !task.engines.contains(&engine)));
     let graph = product(DType::F32, [256, 256, 256]);
     let found = tasks(&graph, &class, &gpu(), &Options::new(&registry)).unwrap();
@@ -219,7 +219,7 @@ fn what_else_is_read_is_converted_once_for_all() {
     g.output("z", y).unwrap();
     let plan = plan(&g);
     let (calls, _) = calls(&plan);
-    // The other product needs the conversion, so that both read f32.
+    // The other product needs the conversion, so both read f32.
     assert!(calls.iter().all(|call| call.operands == DType::F32), "{}", plan.explain());
 }
 
@@ -283,7 +283,7 @@ fn a_bias_and_relu_are_done_by_the_call() {
     assert_eq!((calls[0].operands, calls[0].result), (DType::F32, DType::F32));
 }
 
-/// What came of the engine in a plan; `None` where it was not looked at.
+/// The state of the engine in a plan; `None` if it was not considered.
 fn verdict(plan: &Plan) -> Option<Verdict> {
     let all = plan.choices.iter().flat_map(|choice| &choice.candidates);
     let mut own = all.filter(|candidate| candidate.engine == EngineId::new(ENGINE));
@@ -293,7 +293,7 @@ fn verdict(plan: &Plan) -> Option<Verdict> {
 #[test]
 fn where_it_is_not_taken_plans_say_why() {
     let graph = product(DType::F16, [2048, 2048, 2048]);
-    let told = |plan: &Plan| {
+    let reported = |plan: &Plan| {
         assert_eq!(calls(plan).0, []);
         match verdict(plan) {
             Some(Verdict::Refused(reason)) => reason,
@@ -302,13 +302,13 @@ fn where_it_is_not_taken_plans_say_why() {
     };
     let without = DeviceProfile { has_gemm_library: false, ..gpu() };
     let missing = plan_on(&graph, &without, |_| {});
-    assert_eq!(told(&missing), "not here: cuBLASLt is missing");
+    assert_eq!(reported(&missing), "not here: cuBLASLt is missing");
     assert!(missing.explain().contains("cuBLASLt is missing"), "{}", missing.explain());
     let deterministic = plan_on(&graph, &gpu(), |options| options.deterministic = true);
-    assert!(told(&deterministic).contains("depends on sizes"), "{}", told(&deterministic));
+    assert!(reported(&deterministic).contains("depends on sizes"), "{}", reported(&deterministic));
     let block = |options: &mut Options| options.block.push(EngineId::new(ENGINE));
     let singles = product(DType::F32, [2048, 2048, 2048]);
-    assert_eq!(told(&plan_on(&singles, &gpu(), block)), "blocked by the caller");
+    assert_eq!(reported(&plan_on(&singles, &gpu(), block)), "blocked by the caller");
     // Elsewhere it is not even looked at.
     let other = DeviceProfile { provider: "webgpu".into(), has_gemm_library: false, ..gpu() };
     assert_eq!(verdict(&plan_on(&graph, &other, |_| {})), None);
@@ -351,7 +351,7 @@ fn products_of_lazy_tensors_are_calls() {
     assert!(!called.iter().any(|name| name.contains("matmul")), "{called:?}");
 }
 
-/// Conversions that were proposed to be left out and then are not are done once.
+/// Conversions that were proposed for elision and then restored run once.
 #[test]
 fn what_is_not_left_out_after_all_is_done_once() {
     let mut g = Graph::new("shared");
@@ -367,7 +367,8 @@ fn what_is_not_left_out_after_all_is_done_once() {
     assert_eq!(calls(&with), (Vec::new(), without.steps.len()), "{}", with.explain());
 }
 
-/// Random graphs, with the engine wherever it applies: what is left out for it, and what is cut off again.
+/// Random graphs, with the engine wherever it applies: elided conversions, and ones that are
+/// restored.
 #[test]
 fn random_graphs_with_calls_are_right() {
     const GRAPHS: u64 = 400;

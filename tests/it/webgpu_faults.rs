@@ -1,4 +1,4 @@
-//! What goes wrong is told, once, to the right caller, and the device stays usable.
+//! Errors reach the right caller once, and the device stays usable.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use warploom::webgpu::{self, wgpu};
 
 use crate::webgpu_host::*;
 
-/// A device shared with its maker, as an embedder has it.
+/// A device shared with its creator, as in an embedding.
 fn shared() -> Option<(wgpu::Device, wgpu::Queue, Arc<dyn Device>)> {
     open(OpenOptions::default())?;
     let instance = wgpu::Instance::new(wgpu::InstanceDescriptor::new_without_display_handle());
@@ -46,7 +46,7 @@ fn an_error_of_no_call_surfaces_at_the_next_wait_once() {
 }
 
 #[test]
-fn a_submit_that_wgpu_refuses_is_told_at_once_and_the_next_one_works() {
+fn a_submit_that_wgpu_refuses_is_an_error_at_once_and_the_next_works() {
     let Some(device) = open(OpenOptions::default()) else { return };
     // One element needs 16 bytes and the binding has 4: only wgpu sees it, when encoding ends.
     let spec = source(
@@ -87,7 +87,7 @@ fn kernels_that_are_asked_for_together_fail_alone() {
     };
     let specs: Vec<_> = (0..12).map(spec).collect();
     let before = device.counters().compiles;
-    // Some that nobody waits for.
+    // Some without a wait.
     drop(specs.iter().take(3).map(|spec| device.compile(spec)).collect::<Vec<_>>());
     let asked: Vec<_> = specs.iter().map(|spec| device.compile(spec)).collect();
     for (i, compiled) in asked.into_iter().enumerate() {
@@ -113,7 +113,7 @@ fn a_lost_device_says_so_every_time() {
     let prepared = device.prepare(&work, &[Some(range)]).unwrap();
     let before = device.submit(&[(prepared, Args::default())]).unwrap();
     gpu.destroy();
-    // Submitted after the loss, which nobody has heard of yet.
+    // Submitted after the loss, before any report of it.
     let after = device.submit(&[(prepared, Args::default())]);
     // Work from before may be done or lost, but never zeros.
     match block_on(device.wait(before)) {

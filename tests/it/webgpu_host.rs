@@ -1,4 +1,4 @@
-//! What tests of devices share: opening them, small kernels, recordings of a line or two.
+//! Shared parts of device tests: opening devices, small kernels, short recordings.
 
 use std::sync::{Arc, Once, OnceLock};
 
@@ -14,8 +14,8 @@ use warploom::{native, webgpu};
 
 use crate::{Need, skip, tell};
 
-/// The first wgpu device, opened with these options. `None` where there is none, which is said, and fails the
-/// test if `WARPLOOM_REQUIRE` lists `webgpu`.
+/// The first wgpu device, opened with these options. `None` with a message if there is none, which
+/// fails the test if `WARPLOOM_REQUIRE` lists `webgpu`.
 pub(crate) fn open(options: OpenOptions) -> Option<Arc<dyn Device>> {
     static SAID: Once = Once::new();
     // One for all tests: some drivers print a line for each.
@@ -33,7 +33,7 @@ pub(crate) fn open(options: OpenOptions) -> Option<Arc<dyn Device>> {
     Some(block_on(provider.open(0, options)).unwrap())
 }
 
-/// The first OpenCL device, opened with these options. `None` where there is none, which fails the
+/// The first OpenCL device, opened with these options. `None` if there is none, which fails the
 /// test if `WARPLOOM_REQUIRE` lists `opencl`.
 pub(crate) fn open_opencl(options: OpenOptions) -> Option<Arc<dyn Device>> {
     let provider = native::opencl::Provider;
@@ -45,9 +45,9 @@ pub(crate) fn open_opencl(options: OpenOptions) -> Option<Arc<dyn Device>> {
     Some(block_on(provider.open(0, options)).unwrap())
 }
 
-/// Runs a test on the first device of each provider of GPUs that there is. A provider joins here.
+/// Runs a test on the first device of each available GPU provider. New providers are added here.
 pub(crate) fn on_each(options: OpenOptions, test: impl Fn(Arc<dyn Device>)) {
-    // Says so where there is none.
+    // Reports that there is none.
     if let Some(device) = open(options.clone()) {
         test(device);
     }
@@ -139,7 +139,7 @@ pub(crate) fn params(n: Word, scale: f32, add: f32) -> ParamBlock {
     ParamBlock(vec![n, Word::f32(scale), Word::f32(add)])
 }
 
-/// Slot with its access, whole.
+/// A whole slot with its access.
 pub(crate) fn bindings(work: &Recording, slots: &[(u32, Access)]) -> SmallVec<[Binding; 8]> {
     let binding = |&(slot, access): &(u32, Access)| {
         let bytes = work.slots[slot as usize].bytes;
@@ -193,7 +193,7 @@ pub(crate) fn compile(device: &dyn Device, work: &Recording) {
     }
 }
 
-/// Compiles, prepares, submits and waits; the downloads as floats.
+/// Compiles, prepares, submits and waits; returns the downloads as floats.
 pub(crate) fn run(
     device: &dyn Device,
     work: &Recording,

@@ -1,12 +1,12 @@
-//! A shader through naga: valid, and written for every target.
+//! Runs a shader through naga: validation, and output for every target.
 
 use naga::Module;
 use naga::valid::{Capabilities, ModuleInfo, ValidationFlags, Validator};
 
-/// What every device has; the one bit lets halves be unpacked to f32, which is core WGSL.
+/// Features of every device; the one bit allows unpacking f16 to f32, which is core WGSL.
 pub(crate) const FLOOR: Capabilities = Capabilities::SHADER_FLOAT16_IN_FLOAT32;
 
-/// Parses, validates, and writes for each target; what is wrong otherwise.
+/// Parses, validates, and writes for each target; returns the first error.
 pub(crate) fn lowered(
     name: &str,
     wgsl: &str,

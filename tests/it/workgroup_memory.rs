@@ -1,4 +1,4 @@
-//! Products of rounded rows keep to the workgroup memory of their device, whatever the sizes.
+//! Products of quantised rows fit the workgroup memory of their device for all sizes.
 
 use naga::valid::Capabilities;
 use warploom::base::{ComputeMode, DType, Format, Shape, ShapeClass};
@@ -12,7 +12,7 @@ use warploom::provider::DeviceProfile;
 use crate::shaders::size;
 use crate::wgsl::{FLOOR, lowered};
 
-/// A norm and a product of rows rounded to 8 bits.
+/// A norm and a product of quantised rows.
 fn product(m: u64, n: u64, k: u64) -> Graph {
     let mut g = Graph::new("product");
     let x = g.input("x", Shape::new([m, k]), DType::F32);

@@ -32,7 +32,7 @@ pub(crate) async fn run() -> Result<String> {
     let provider = webgpu::Provider::new();
     let listed = provider.list().await?.len();
     if listed == 0 {
-        return Err(Error::unsupported("the page was given no GPU adapter"));
+        return Err(Error::unsupported("the page got no GPU adapter"));
     }
     let device = provider.open(0, OpenOptions::default()).await?;
     let floor = provider.open(0, OpenOptions { floor: true, ..Default::default() }).await?;
@@ -141,7 +141,7 @@ async fn refused_submit(device: &dyn Device) -> Result<Value> {
     let from = SlotRange { slot, offset: Dim::new(0), bytes: Dim::new(4) };
     work.commands.push(Command::Download { from });
     let prepared = device.prepare(&work, &[Some(buffer(device, 4)?)])?;
-    // Awaited on its own; the wait for a later submit, which also reports failures, comes next.
+    // Awaited separately; the wait for a later submit, which also reports failures, comes next.
     let ticket = device.submit(&[(prepared, Args::default())])?;
     let own = refusal(device, ticket).await?;
     let refused = device.submit(&[(prepared, Args::default())])?;
@@ -150,20 +150,20 @@ async fn refused_submit(device: &dyn Device) -> Result<Value> {
     device.wait(later).await?;
     match device.wait(refused).await {
         Err(_) => Ok(json!([own, told])),
-        Ok(_) => Err(Error::device("a refused submit that was told brought a result")),
+        Ok(_) => Err(Error::device("a refused submit returned a result after its error")),
     }
 }
 
-/// What a wait says of a refused submit.
+/// The error of a wait for a refused submit.
 async fn refusal(device: &dyn Device, ticket: Ticket) -> Result<String> {
     match device.wait(ticket).await {
         Err(error) if !error.is_device_lost() => Ok(error.to_string()),
         Err(error) => Err(error),
-        Ok(_) => Err(Error::device("a refused submit brought a result")),
+        Ok(_) => Err(Error::device("a refused submit returned a result")),
     }
 }
 
-/// A device that its owner destroys: every later call says that it is gone.
+/// A device destroyed by its owner: every later call reports the loss.
 async fn lost_device() -> Result<Value> {
     let failed = |what: &str| Error::device(format!("no second device: {what}"));
     let instance = wgpu::Instance::new(wgpu::InstanceDescriptor::new_without_display_handle());
@@ -177,11 +177,11 @@ async fn lost_device() -> Result<Value> {
     for _ in 0..2 {
         match dispatch(&*device).await {
             Err(error) if error.is_device_lost() => {}
-            Err(error) => return Err(error.context("not told as a loss")),
-            Ok(_) => return Err(Error::device("a destroyed device brought a result")),
+            Err(error) => return Err(error.context("not reported as a device loss")),
+            Ok(_) => return Err(Error::device("a destroyed device returned a result")),
         }
     }
-    Ok(json!("told each time"))
+    Ok(json!("reported each time"))
 }
 
 fn source(name: &str, wgsl: &str, bindings: &[Access], param_words: u32) -> KernelSpec {

@@ -20,47 +20,45 @@ pub static DEVICE: Var = Var {
 /// Waits after every dispatch.
 pub static SYNC: Var = Var {
     name: "WARPLOOM_SYNC",
-    help: "`eager` waits after every dispatch and names it in errors; `lazy` is the default",
+    help: "`eager` waits after every dispatch, so errors name the dispatch; `lazy` is the default",
 };
 /// Verbosity of the runtime's log.
 pub static DEBUG: Var = Var {
     name: "WARPLOOM_DEBUG",
-    help: "the command tells more: 1 devices, 2 to 4 also each plan, 5 also graphs and sources",
+    help: "log verbosity: 1 devices, 2 to 4 also plans, 5 also graphs and kernel sources",
 };
 /// Number of dispatches batched into one submit.
 pub static DISPATCHES_PER_SUBMIT: Var = Var {
     name: "WARPLOOM_DISPATCHES_PER_SUBMIT",
-    help: "dispatches gathered before a submit (default: 1024)",
+    help: "dispatches recorded before a submit (default: 1024)",
 };
 /// Limit on device memory in bytes.
 pub static MEMORY_BUDGET: Var = Var {
     name: "WARPLOOM_MEMORY_BUDGET",
-    help: "bytes of device memory that may be used, with K, M or G (default: what the device has)",
+    help: "limit of device memory in bytes, with K, M or G (default: what the device has)",
 };
 /// Threads of the CPU provider.
-pub static THREADS: Var = Var {
-    name: "WARPLOOM_THREADS",
-    help: "threads of the CPU provider (default: one for each core)",
-};
+pub static THREADS: Var =
+    Var { name: "WARPLOOM_THREADS", help: "threads of the CPU provider (default: one per core)" };
 /// Whether the bits of a result depend only on the inputs.
 pub static DETERMINISTIC: Var = Var {
     name: "WARPLOOM_DETERMINISTIC",
-    help: "`1`: the same bits on the same device whatever the batch, the threads or the run; an operation that cannot be made deterministic is an error (default: `0`)",
+    help: "`1`: results have the same bits on the same device for any batch, thread count and run; an operation without a deterministic engine is an error (default: `0`)",
 };
 /// Whether f16 products may use f16 sums.
 pub static F16_ACCUMULATE: Var = Var {
     name: "WARPLOOM_F16_ACCUMULATE",
-    help: "`1`: products of `f16` matrices with a result in `f16` may be summed in `f16`, faster and less exact (default: `0`)",
+    help: "`1`: products of `f16` matrices with an `f16` result may accumulate in `f16`, which is faster and less exact (default: `0`)",
 };
 /// Forces one engine.
 pub static ENGINE: Var = Var {
     name: "WARPLOOM_ENGINE",
-    help: "engine ids to prefer where they apply, separated by commas; -ID: never to take; `NAME*` means every built-in engine whose id starts with NAME",
+    help: "engine ids to prefer if they apply, separated by commas; `-ID` blocks an engine; `NAME*` matches every built-in engine whose id starts with NAME",
 };
 /// Packs to register as engines.
 pub static PACKS: Var = Var {
     name: "WARPLOOM_PACKS",
-    help: "folders of packs that implement an operation, to register as engines, separated as in `PATH`",
+    help: "folders of kernel packs with `implements` to register as engines, separated as in `PATH`",
 };
 /// The folder of the Hugging Face hub's files.
 pub static HF_HOME: Var = Var {
@@ -75,11 +73,11 @@ pub static HF_HUB_CACHE: Var = Var {
 /// Whether network access to the hub is disabled.
 pub static HF_HUB_OFFLINE: Var = Var {
     name: "HF_HUB_OFFLINE",
-    help: "1: models come from the cache alone, and no server is asked",
+    help: "`1`: models come from the cache only; no request to a server",
 };
 /// Access token for private models.
 pub static HF_TOKEN: Var =
-    Var { name: "HF_TOKEN", help: "token for private and gated models; sent to the hub alone" };
+    Var { name: "HF_TOKEN", help: "token for private and gated models; sent only to the hub" };
 /// Address of the hub.
 pub static HF_ENDPOINT: Var =
     Var { name: "HF_ENDPOINT", help: "address of the hub (default: `https://huggingface.co`)" };
@@ -89,32 +87,32 @@ pub static XDG_CACHE_HOME: Var =
 /// Folder of compiled kernels.
 pub static CACHE: Var = Var {
     name: "WARPLOOM_CACHE",
-    help: "folder for compiled kernels, findings of `doctor` and of `tune`, or `off` (default: `warploom` in the user's cache folder)",
+    help: "folder for compiled kernels and the results of `doctor` and `tune`, or `off` (default: `warploom` in the user's cache folder)",
 };
 /// Whether plans avoid the engines that `doctor` found wrong.
 pub static DOCTOR: Var = Var {
     name: "WARPLOOM_DOCTOR",
-    help: "`off`: plans take engines that `doctor` or the errata say are wrong (default: `on`)",
+    help: "`off`: plans may use engines that `doctor` or the errata list as wrong (default: `on`)",
 };
 /// Whether plans use measured timings.
 pub static TUNE: Var = Var {
     name: "WARPLOOM_TUNE",
-    help: "`off`: plans go by estimates alone; `cached` (the default): they take what `tune` measured; `search`: a session measures first what it needs",
+    help: "`off`: plans use estimates only; `cached` (the default): plans use the measurements of `tune`; `search`: a session first measures what it needs",
 };
 /// Timings shipped with an application.
 pub static TUNE_CACHE: Var = Var {
     name: "WARPLOOM_TUNE_CACHE",
-    help: "files of `warploom tune --output` to read besides the cache, separated as in `PATH`",
+    help: "files of `warploom tune --output` to read in addition to the cache, separated as in `PATH`",
 };
 /// Path of NVRTC.
 pub static NVRTC: Var = Var {
     name: "WARPLOOM_NVRTC",
-    help: "folder of NVIDIA's run-time compiler, looked into before CUDA's own folders",
+    help: "folder of NVIDIA's run-time compiler, searched before CUDA's own folders",
 };
 /// API key of the server.
 pub static API_KEY: Var = Var {
     name: "WARPLOOM_API_KEY",
-    help: "what clients of `warploom serve` must send as a bearer token",
+    help: "bearer token that clients of `warploom serve` must send",
 };
 /// All variables, in the order of the README.
 pub static ALL: &[&Var] = &[

@@ -4,7 +4,7 @@
 /// Whether there is one.
 pub(super) const AVAILABLE: bool = false;
 
-/// A stub that stands still.
+/// A stub that does not advance.
 pub(super) struct Clock;
 
 impl Clock {

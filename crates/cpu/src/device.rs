@@ -110,7 +110,7 @@ impl State {
 
     fn take(&mut self, ticket: Ticket) -> Result<Completion> {
         if ticket.0 >> 1 == 0 || ticket.0 >> 1 > self.submits {
-            return Err(Error::invalid(format!("{ticket:?} was never given")));
+            return Err(Error::invalid(format!("{ticket:?} is unknown")));
         }
         // A failure up to this ticket is reported first, and once.
         let failed = |(t, done): &(Ticket, Result<Completion>)| *t <= ticket && done.is_err();
@@ -121,7 +121,7 @@ impl State {
             Some((_, done)) => done,
             None if ticket.0 & 1 == 0 => Ok(Completion::default()),
             None => Err(Error::invalid(format!(
-                "{ticket:?} was waited for before, or {KEPT} submits with results came after it"
+                "{ticket:?} was awaited before, or {KEPT} submits with results came after it"
             ))),
         }
     }

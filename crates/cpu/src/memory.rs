@@ -20,7 +20,7 @@ struct Block {
 /// Owner of the memory.
 enum Owner {
     Heap(Layout),
-    /// A mapping of its own, with huge pages if the system has them: weights are read sequentially,
+    /// A separate mapping, with huge pages if the system has them: weights are read sequentially,
     /// and TLB misses on small pages would cost more than the reads. Held only to be dropped.
     #[cfg(target_os = "linux")]
     Pages {

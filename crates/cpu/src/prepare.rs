@@ -47,7 +47,7 @@ impl Kernel {
     ///
     /// # Errors
     /// Compile for WGSL that is not valid; unsupported for names that are not in the catalogue and
-    /// for operations without a meaning for their types; invalid for a malformed expression.
+    /// for operations that are undefined for their types; invalid for a malformed expression.
     pub(super) fn new(spec: &KernelSpec) -> Result<Kernel> {
         match spec {
             KernelSpec::Asset(asset) => {

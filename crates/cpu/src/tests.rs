@@ -234,7 +234,7 @@ fn a_recording_runs_again_with_other_sizes() {
 }
 
 #[test]
-fn what_is_wrong_before_a_submit_is_told_at_once() {
+fn errors_before_a_submit_are_returned_at_once() {
     let device = open(1 << 20);
     let work = softmax_recording();
     block_on(device.compile(&work.kernels[0])).unwrap();
@@ -268,7 +268,7 @@ fn what_is_wrong_before_a_submit_is_told_at_once() {
 }
 
 #[test]
-fn a_failure_is_told_once_and_the_device_goes_on() {
+fn a_failure_is_reported_once_and_the_device_goes_on() {
     let device = open(1 << 20);
     let work = softmax_recording();
     block_on(device.compile(&work.kernels[0])).unwrap();

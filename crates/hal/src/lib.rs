@@ -264,7 +264,7 @@ pub fn support(profile: &DeviceProfile, spec: &KernelSpec) -> Support {
             return Support::No(format!("{spec}: no library has {fault}"));
         }
         if !profile.has_gemm_library {
-            return Support::No(format!("{spec} needs a vendor's library of products"));
+            return Support::No(format!("{spec} needs a vendor's GEMM library"));
         }
     }
     if let KernelSpec::Fused(expr) = spec

@@ -182,9 +182,7 @@ impl Device for NullDevice {
         let found = state.pending.iter().position(|(t, _)| *t == ticket);
         ready(match found {
             Some(i) => Ok(state.pending.swap_remove(i).1),
-            None => {
-                Err(Error::invalid(format!("{ticket:?} was never given or is waited for twice")))
-            }
+            None => Err(Error::invalid(format!("{ticket:?} is unknown or was awaited twice"))),
         })
     }
 

@@ -118,15 +118,15 @@ mod tests {
     }
 
     #[test]
-    fn who_gives_up_waits_for_what_has_begun() {
+    fn a_cancelled_compile_waits_for_started_work() {
         let spec = KernelSpec::Asset(AssetSpec::new("softmax"));
         let ended = Arc::new(AtomicBool::new(false));
         let (begun, has_begun) = mpsc::channel();
-        let told = Arc::clone(&ended);
+        let reported = Arc::clone(&ended);
         let building = build(&spec, move |_| {
             begun.send(()).unwrap();
             thread::sleep(std::time::Duration::from_millis(50));
-            told.store(true, Ordering::Relaxed);
+            reported.store(true, Ordering::Relaxed);
             Ok(())
         });
         let building = building.unwrap();

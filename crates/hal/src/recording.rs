@@ -49,7 +49,7 @@ pub enum Word {
 }
 
 impl Word {
-    /// A size; constant sizes become bits.
+    /// The word of a size: its bits if it is constant.
     pub fn dim(dim: &Dim) -> Result<Word> {
         match dim.as_const() {
             Some(value) => Ok(Word::Bits(word_from(value, dim)?)),
@@ -62,7 +62,7 @@ impl Word {
         Word::Bits(value.to_bits())
     }
 
-    /// The bits under these bindings; an error if a size does not fit 32 bits.
+    /// The value for these symbol bindings; an error if a size does not fit 32 bits.
     pub fn eval(&self, values: &SymbolValues) -> Result<u32> {
         match self {
             Word::Bits(bits) => Ok(*bits),

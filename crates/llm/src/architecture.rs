@@ -34,7 +34,7 @@ pub struct Architecture {
     /// file.
     pub local_rope_base: Option<f64>,
     /// Layer count of the one model size whose scores are scaled by `width / heads` instead of the
-    /// head size, which files do not say.
+    /// head size, which files do not contain.
     pub scales_by_width: Option<usize>,
 }
 

@@ -74,8 +74,8 @@ pub enum Wanted {
     AllLogits,
     /// The id of the largest logit after the last token ([`Op::Greedy`]): `[1]`, u32.
     Token,
-    /// A token sampled from the logits after the last token, with the parameters in the last input,
-    /// `draws` `[1, 7]` u32 ([`warploom::sampling::Draw`]): `[1]`, u32.
+    /// `[1]` u32: a token sampled from the logits after the last token. The last input, `draws`
+    /// `[1, 7]` u32, has the parameters ([`warploom::sampling::Draw`]).
     Drawn,
 }
 
@@ -200,15 +200,16 @@ struct Chosen {
     at: At,
 }
 
-/// The slots.
+/// Slots of the state that a run reads and writes.
 enum At {
+    /// The slot of one sequence.
     Row(Dim),
     /// The slots of `[s]` sequences.
     Slots(NodeId),
 }
 
 impl Chosen {
-    /// For runs that choose tokens.
+    /// `None` if the run neither chooses nor continues from a chosen token.
     fn new(
         graph: &mut Graph,
         cache: CacheShape,

@@ -215,7 +215,7 @@ pub(super) fn words_of_run(sequences: usize, bytes: &[u8]) -> Result<Vec<u32>> {
 pub(super) fn check_undrawn(wanted: Wanted) -> Result<()> {
     match wanted {
         Wanted::Drawn => {
-            Err(Error::invalid("a drawn token needs a draw: see Session::draw_sequence"))
+            Err(Error::invalid("a sampled token needs a draw: see Session::draw_sequence"))
         }
         _ => Ok(()),
     }

@@ -164,7 +164,7 @@ mod tests {
         }
         let phi = spec(&[END_OF_PART, "<|return|>", "x"], &types);
         assert_eq!(of(&phi).unwrap(), HashSet::from([0, 1]));
-        // Unless the file says that it is an end.
+        // Unless the file marks it as an end.
         let said = TokenizerSpec {
             eos: Some(0),
             ..spec(&[END_OF_PART, "<|return|>", "<|call|>"], &types)

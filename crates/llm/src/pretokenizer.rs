@@ -1,8 +1,8 @@
 //! Splits text into words before byte-level BPE merges inside each: `tokenizer.ggml.pre`.
 //!
-//! A name stands for one or more patterns, applied in turn, each to the parts left by the one
-//! before; text between the matches of a pattern is a part too. The patterns are those of the
-//! models' training: changing a character changes ids.
+//! A name has one or more patterns, applied in turn, each to the parts left by the previous one;
+//! text between the matches of a pattern is a part too. The patterns are those of the models'
+//! training: changing a character changes ids.
 
 use warploom::error::{Error, Result};
 
@@ -27,7 +27,7 @@ const SEED: &str = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}
 const BAILING: &str = r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]++[\r\n]*|\s*[\r\n]|\s+(?!\S)|\s+";
 /// BLOOM's: anything but a space, bracket or end-of-phrase sign.
 const BLOOM: &str = " ?[^(\\s|.,!?\u{2026}\u{3002}\u{ff0c}\u{3001}\u{964}\u{6d4}\u{60c})]+";
-/// Each digit alone.
+/// One digit each.
 pub(super) const DIGIT: &str = r"\p{N}";
 
 /// A pre-tokenizer.
@@ -44,7 +44,7 @@ pub(super) struct PreTokenizer {
 }
 
 impl PreTokenizer {
-    /// By merges alone, and no begin token.
+    /// By merges only, without a begin token.
     const fn new(
         names: &'static [&'static str],
         patterns: &'static [&'static str],

@@ -12,8 +12,8 @@ use warploom::plan::Plan;
 use warploom::provider::{DeviceKind, DeviceProfile};
 use warploom::runtime::Runtime;
 
-/// The shape of the first text of a new session. It changes no result: if correct, the first token
-/// comes sooner.
+/// The shape of the first text of a new session. It does not affect results: if it is correct, the
+/// first token comes sooner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Expected {
     /// Tokens of its prompt.

@@ -58,7 +58,7 @@ impl Session {
         self.check_sequence(sequence)?;
         if !self.chosen[sequence] {
             return Err(Error::invalid(format!(
-                "sequence {sequence} has no token to go on from: its last run chose none"
+                "sequence {sequence} has no token to continue from: its last run chose none"
             )));
         }
         let most = self.tokens_ahead();

@@ -92,7 +92,7 @@ impl Session {
             }
             if !self.chosen[*sequence] {
                 return Err(Error::invalid(format!(
-                    "sequence {sequence} has no token to go on from: its last run chose none"
+                    "sequence {sequence} has no token to continue from: its last run chose none"
                 )));
             }
             let past = self.past[*sequence];

@@ -55,8 +55,8 @@ pub(super) fn byte(index: usize, token: &str) -> Result<u8> {
     let byte = digits.filter(is_byte).and_then(|digits| u8::from_str_radix(digits, 16).ok());
     byte.ok_or_else(|| {
         Error::bad_file(format!(
-            "tokenizer.ggml.tokens: element {index}, {token:?}, is of type byte, but is none of \
-             <0x00> to <0xFF>"
+            "tokenizer.ggml.tokens: element {index}, {token:?}, is of type byte, but is not one \
+             of <0x00> to <0xFF>"
         ))
     })
 }
@@ -86,7 +86,7 @@ pub(super) fn merges(spec: &TokenizerSpec, ids: &HashMap<&str, u32>) -> Result<M
             let len = token.len();
             return Err(Error::bad_file(format!(
                 "tokenizer.ggml.tokens: element {index} has {len} bytes, the limit of a token \
-                 that others make is {MAX_PIECE_BYTES}"
+                 made of others is {MAX_PIECE_BYTES}"
             )));
         }
         for (at, _) in token.char_indices().skip(1) {

@@ -66,7 +66,7 @@ fn ids_are_those_of_the_python_package() {
 }
 
 #[test]
-fn control_tokens_bytes_and_prefixes_are_told_apart() {
+fn control_tokens_bytes_and_prefixes_are_distinguished() {
     let tokenizer = Tokenizer::new(TokenizerSpec { add_space_prefix: None, ..spec(true) }).unwrap();
     assert!(tokenizer.adds_bos() && tokenizer.is_stop(2));
     let chat = EncodeOptions { add_bos: true, parse_special: true };
@@ -110,7 +110,7 @@ fn each_fault_is_named() {
         (|s| s.scores[7] = f32::NAN, "scores: element 7 is NaN"),
         (|s| s.tokens[5] = "<0x-1>".into(), "element 5, \"<0x-1>\", is of type byte"),
         (|s| s.tokens[300] = "x".repeat(300), "element 300 has 300 bytes"),
-        (|s| s.merges = vec!["a zz".into()], "names \"zz\", which is no token"),
+        (|s| s.merges = vec!["a zz".into()], "names \"zz\", which is not a token"),
     ];
     for (change, words) in rows {
         let mut spec = spec(true);

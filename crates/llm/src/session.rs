@@ -430,7 +430,7 @@ impl Session {
             self.instances.insert(kind, instance);
         }
         let instance = self.instances.get(&kind);
-        instance.ok_or_else(|| Error::invalid("a plan that was just made is gone"))
+        instance.ok_or_else(|| Error::invalid("a plan that was just built is missing"))
     }
 
     fn plan(&mut self, kind: Kind) -> Result<Plan> {

@@ -215,7 +215,7 @@ fn special_tokens_are_found_as_asked() {
     assert_eq!(first.encode("<|im_end|>ab", TEXT).unwrap().first(), Some(&27));
 }
 
-/// The search gives the first of the longest tokens, as comparing each of them does.
+/// The search finds the first of the longest tokens, as a comparison with each of them does.
 #[test]
 fn the_longest_special_token_is_found_among_many() {
     let texts = ["<", "<a", "<a>", "<aa", "<a>", "<a>b", "<b", "<b>", "<b>", "<|", "<|a|>", "<|a|"];
@@ -289,11 +289,14 @@ fn each_fault_of_a_vocabulary_is_named() {
         (|s| s.token_types[7] = 9, "token_type: element 7 is 9"),
         (|s| s.tokens[9] = "ab".into(), "tokens: element 256 repeats element 9, \"ab\""),
         (|s| s.tokens[3] = "x".repeat(1 << 17), "element 3 has 131072 bytes"),
-        (|s| s.merges[1] = "ab zz".into(), "element 1, \"ab zz\", names \"zz\", which is no token"),
-        (|s| s.merges[0] = "x y".into(), "names \"xy\", which is no token"),
+        (
+            |s| s.merges[1] = "ab zz".into(),
+            "element 1, \"ab zz\", names \"zz\", which is not a token",
+        ),
+        (|s| s.merges[0] = "x y".into(), "names \"xy\", which is not a token"),
         (|s| s.merges[0] = "ab".into(), "is not two tokens"),
         (|s| s.merges[2] = "a b c".into(), "is not two tokens"),
-        (|s| s.token_types[257] = 3, "names \"abc\", which is no text"),
+        (|s| s.token_types[257] = 3, "names \"abc\", which is not text"),
         (|s| s.bos = Some(262), "bos_token_id: 262, but there are 262 tokens"),
         (|s| s.eos = Some(u32::MAX), "eos_token_id: 4294967295"),
         (|s| s.bos = None, "add_bos_token: true, but bos_token_id is absent"),

@@ -45,8 +45,8 @@ pub struct TokenizerSpec {
     pub model: String,
     /// `tokenizer.ggml.pre`: how text is split into words; empty if the file has no such key.
     pub pre: String,
-    /// `tokenizer.ggml.tokens`: the text of each id; of `gpt2` in its alphabet of bytes, of `llama`
-    /// with U+2581 for spaces.
+    /// `tokenizer.ggml.tokens`: the text of each id. `gpt2` writes bytes in its own alphabet,
+    /// `llama` writes spaces as U+2581.
     pub tokens: Vec<String>,
     /// `tokenizer.ggml.merges`: pairs `a b`, best first. May be absent for `llama`; the scores then
     /// give the order.
@@ -230,8 +230,8 @@ pub(super) fn check_merges(spec: &TokenizerSpec, ids: &HashMap<&str, u32>) -> Re
         joined.push_str(b);
         let text_token = |token: &str| match ids.get(token) {
             Some(id) if writes(spec, *id as usize) => Ok(*id),
-            Some(_) => Err(at(format!("names {token:?}, which is no text"))),
-            None => Err(at(format!("names {token:?}, which is no token"))),
+            Some(_) => Err(at(format!("names {token:?}, which is not text"))),
+            None => Err(at(format!("names {token:?}, which is not a token"))),
         };
         let pair = (text_token(a)?, text_token(b)?);
         text_token(&joined)?;

@@ -51,7 +51,7 @@ fn each_tensor_that_is_missing_or_wrong_is_named() {
 }
 
 #[test]
-fn what_stands_beside_a_matrix_is_read_and_nothing_else() {
+fn scales_and_biases_of_a_matrix_are_read_and_nothing_else() {
     let (config, mut tensors) = small("bitnet");
     let plain = tensors.len();
     tensors.push(("blk.0.attn_q.scale".into(), vec![1]));

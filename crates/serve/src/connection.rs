@@ -247,7 +247,7 @@ impl Connection {
                         return Ok(body);
                     }
                     if bytes > MAX_CHUNK_LINE {
-                        return Err(ApiError::new(400, "too many fields behind a body").into());
+                        return Err(ApiError::new(400, "too many fields after a body").into());
                     }
                 }
             }
@@ -256,7 +256,7 @@ impl Connection {
             }
             body.extend(self.exactly(size as usize)?);
             if self.exactly(2)? != b"\r\n" {
-                return Err(ApiError::new(400, "a chunk that is longer than it says").into());
+                return Err(ApiError::new(400, "a chunk that is longer than its length").into());
             }
         }
     }
@@ -335,7 +335,7 @@ fn is_timeout(error: &Error) -> bool {
 }
 
 fn late(limit: Duration) -> ApiError {
-    ApiError::new(408, format!("the request was not whole after {} seconds", limit.as_secs_f32()))
+    ApiError::new(408, format!("the request was incomplete after {} seconds", limit.as_secs_f32()))
 }
 
 fn too_large(limit: usize) -> ApiError {

@@ -13,7 +13,7 @@ pub(super) struct Fields {
 
 impl Fields {
     /// # Errors
-    /// 400, if `value` is no object.
+    /// 400, if `value` is not an object.
     pub(super) fn new(value: Value, path: impl Into<String>) -> Result<Fields, ApiError> {
         let path = path.into();
         match value {
@@ -84,7 +84,7 @@ impl Fields {
             Some(number) if number >= low as u64 => {
                 Ok(Some(usize::try_from(number).unwrap_or(usize::MAX)))
             }
-            _ => Err(self.wrong(name, &format!("a whole number, at least {low}"), &value)),
+            _ => Err(self.wrong(name, &format!("an integer of at least {low}"), &value)),
         }
     }
 
@@ -100,7 +100,7 @@ impl Fields {
                 Ok(Some(None))
             }
             Some(number) if number < low as i64 => {
-                let want = format!("a whole number, at least {low}, or -1 for no limit");
+                let want = format!("an integer of at least {low}, or -1 for no limit");
                 Err(self.wrong(name, &want, &number.into()))
             }
             _ => Ok(self.count(name, low)?.map(Some)),
@@ -114,7 +114,7 @@ impl Fields {
             (_, Some(-1)) => Ok(None),
             (Some(seed), _) => Ok(Some(seed)),
             (None, Some(seed)) => Ok(Some(seed as u64)),
-            _ => Err(self.wrong(name, "a whole number of 64 bits", &value)),
+            _ => Err(self.wrong(name, "a 64-bit integer", &value)),
         }
     }
 
@@ -141,8 +141,9 @@ impl Fields {
     pub(super) fn end(self) -> Result<(), ApiError> {
         match self.map.keys().next() {
             None => Ok(()),
-            Some(name) => Err(ApiError::field(self.name(name), "is no field that is known here")
-                .code("unknown_field")),
+            Some(name) => {
+                Err(ApiError::field(self.name(name), "is not a known field").code("unknown_field"))
+            }
         }
     }
 }

@@ -26,7 +26,7 @@ pub(super) fn coding(field: &str) -> Result<Coding, ApiError> {
             Coding::Plain if is("gzip") || is("x-gzip") => coding = Coding::Gzip,
             _ => {
                 let text =
-                    format!("content-encoding: {field:?} is not read: gzip once, or none at all");
+                    format!("content-encoding: {field:?} is not supported: use gzip once, or none");
                 return Err(ApiError::new(415, text).code("unsupported_encoding"));
             }
         }
@@ -45,7 +45,7 @@ pub(super) fn inflated(coding: Coding, body: Vec<u8>, limit: usize) -> Result<Ve
     let mut out = Vec::new();
     let mut from = MultiGzDecoder::new(&body[..]).take(limit as u64 + 1);
     from.read_to_end(&mut out).map_err(|error| {
-        let text = format!("content-encoding: the body is no gzip: {error}");
+        let text = format!("content-encoding: the body is not gzip: {error}");
         ApiError::new(400, text)
     })?;
     match out.len() > limit {

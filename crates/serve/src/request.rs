@@ -36,7 +36,7 @@ pub(super) enum Text {
 /// The object of a body.
 ///
 /// # Errors
-/// 400, with line and column, if the body is no JSON.
+/// 400, with line and column, if the body is not JSON.
 fn object(body: &[u8]) -> Result<Fields, ApiError> {
     let value: Value = serde_json::from_slice(body)
         .map_err(|error| ApiError::new(400, format!("the body is no JSON: {error}")))?;
@@ -108,7 +108,7 @@ fn common(fields: &mut Fields, base: &ServeOptions) -> Result<Asked, ApiError> {
                 let text = format!("is {b}, but max_tokens is {a}");
                 return Err(ApiError::field("max_completion_tokens", text));
             }
-            // Of two values, the one that is a number.
+            // The one that is a number.
             (a @ Some(Some(_)), _) | (a, None) => a,
             (_, b) => b,
         };
@@ -266,21 +266,18 @@ mod tests {
             ("\"temperature\":3", "temperature: must be a number from 0 to 2, is 3"),
             ("\"temperature\":\"hot\"", "temperature: must be a number from 0 to 2, is a string"),
             ("\"top_p\":1.5", "top_p: must be"),
-            (
-                "\"top_k\":-2",
-                "top_k: must be a whole number, at least 0, or -1 for no limit, is -2",
-            ),
-            ("\"top_k\":1.5", "top_k: must be a whole number"),
+            ("\"top_k\":-2", "top_k: must be an integer of at least 0, or -1 for no limit, is -2"),
+            ("\"top_k\":1.5", "top_k: must be an integer"),
             (
                 "\"max_tokens\":0",
-                "max_tokens: must be a whole number, at least 1, or -1 for no limit, is 0",
+                "max_tokens: must be an integer of at least 1, or -1 for no limit, is 0",
             ),
             (
                 "\"max_tokens\":-2",
-                "max_tokens: must be a whole number, at least 1, or -1 for no limit, is -2",
+                "max_tokens: must be an integer of at least 1, or -1 for no limit, is -2",
             ),
-            ("\"max_completion_tokens\":-5", "max_completion_tokens: must be a whole number"),
-            ("\"max_tokens\":\"-1\"", "max_tokens: must be a whole number"),
+            ("\"max_completion_tokens\":-5", "max_completion_tokens: must be an integer"),
+            ("\"max_tokens\":\"-1\"", "max_tokens: must be an integer"),
             ("\"max_tokens\":1,\"max_completion_tokens\":2", "but max_tokens is 1"),
             ("\"n\":2", "n: is not supported"),
             ("\"logprobs\":true", "logprobs: is not supported"),
@@ -293,8 +290,8 @@ mod tests {
             ("\"stop\":[\"a\",1]", "stop: must be a string of at least 1 byte"),
             ("\"stream\":1", "stream: must be true or false, is 1"),
             ("\"stream_options\":{}", "stream_options: is for requests that stream"),
-            ("\"temprature\":1", "temprature: is no field that is known here"),
-            ("\"seed\":1.5", "seed: must be a whole number"),
+            ("\"temprature\":1", "temprature: is not a known field"),
+            ("\"seed\":1.5", "seed: must be an integer"),
         ] {
             let got = refused(&with(fields));
             assert!(got.contains(words), "{fields}: {got:?}");

@@ -71,7 +71,7 @@ impl Counting {
     fn called(&mut self, call: Call) -> Result<()> {
         self.calls.push(call);
         match self.fails_at == Some(self.calls.len()) {
-            true => Err(Error::device("it was told to fail")),
+            true => Err(Error::device("a planted failure")),
             false => Ok(()),
         }
     }
@@ -301,7 +301,7 @@ fn prompts_are_read_in_pieces_between_tokens() {
 }
 
 #[test]
-fn who_came_first_begins_first_and_a_full_queue_refuses() {
+fn requests_start_in_order_and_a_full_queue_refuses() {
     let mut rig = Rig::new(1);
     let tickets: Vec<Ticket> = (0..8).map(|i| rig.ask(job(&[b'a' + i], 2))).collect();
     match rig.queue.submit(job(b"x", 1)) {
@@ -325,7 +325,7 @@ fn who_came_first_begins_first_and_a_full_queue_refuses() {
 }
 
 #[test]
-fn who_has_gone_frees_the_sequence_at_the_next_turn() {
+fn a_closed_connection_frees_its_sequence_at_the_next_step() {
     let mut rig = Rig::new(1);
     let first = rig.ask(job(b"a", 20));
     let reading = rig.ask(job(b"b", 1));
@@ -418,7 +418,7 @@ fn a_device_error_fails_what_runs_and_nothing_else() {
         for ticket in &running {
             match read(ticket).1 {
                 Some(Err(Failure::Device(error))) => {
-                    assert!(error.to_string().contains("told to fail"), "{error}");
+                    assert!(error.to_string().contains("planted failure"), "{error}");
                 }
                 other => panic!("run {fails_at}: {other:?}"),
             }

@@ -215,7 +215,7 @@ pub async fn examine(
     Ok(Examination { device, engines, left_out, seconds: clock.elapsed().as_secs_f64() })
 }
 
-/// Order of testing: first engines with a case of their own, then those that plans use. Within
+/// Order of testing: first engines with cases that only they use, then those that plans use. Within
 /// these, one engine of each family comes before the second of any, so that an early stop still
 /// covers every kind of operation.
 fn order(patients: &[Patient]) -> Vec<usize> {
@@ -316,7 +316,7 @@ impl Patient {
             engine: engine.clone(),
             meetings: Vec::new(),
             wanted: false,
-            refused: "no case of the table is meant for it".into(),
+            refused: "no case of the table applies to it".into(),
             passed: 0,
             report: Report::default(),
             wrong: None,

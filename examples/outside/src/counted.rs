@@ -1,5 +1,5 @@
-//! A provider around another one: it counts the bytes of the buffers that its devices hand out, which are
-//! called `counted:0` and so on.
+//! A provider around another one: it counts the bytes of the buffers that its devices hand out,
+//! which are called `counted:0` and so on.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -22,12 +22,12 @@ pub struct Counted<P> {
 }
 
 impl<P: Provider> Counted<P> {
-    /// Counts what the devices of `inner` hand out from now on.
+    /// Counts the allocations of the devices of `inner` from now on.
     pub fn new(inner: P) -> Counted<P> {
         Counted { inner, bytes: Arc::default() }
     }
 
-    /// Bytes that all of its devices have handed out so far.
+    /// Bytes that all of its devices have allocated so far.
     pub fn bytes(&self) -> u64 {
         self.bytes.load(Ordering::Relaxed)
     }

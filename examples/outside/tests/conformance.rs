@@ -22,7 +22,7 @@ fn the_provider_is_right() -> Result<()> {
     Ok(())
 }
 
-/// And would tell if it were not.
+/// And it would be reported if it were not.
 #[test]
 fn a_broken_engine_does_not_pass() -> Result<()> {
     let runtime = Runtime::auto()?;

@@ -22,7 +22,7 @@ __kernel __attribute__((reqd_work_group_size(WORKGROUP_X, 1, 1))) void kernel_ma
     x += x_at / sizeof(float) + row * n;
     y += y_at / sizeof(float) + row * n;
 
-    // Beside the smallest finite number, -inf is nothing.
+    // -inf is negligible next to the smallest finite number.
     float largest = -MAXFLOAT;
     for (uint i = thread; i < n; i += WORKGROUP_X) {
         largest = fmax(largest, x[i]);

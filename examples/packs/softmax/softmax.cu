@@ -45,7 +45,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) kernel_main(
     x += row * n;
     y += row * n;
 
-    // Beside the smallest finite number, -inf is nothing.
+    // -inf is negligible next to the smallest finite number.
     float largest = -3.4028234e38f;
     for (unsigned i = threadIdx.x; i < n; i += THREADS) {
         largest = fmaxf(largest, x[i]);

@@ -10,7 +10,7 @@ struct Params {
 @group(0) @binding(2) var<storage, read_write> y: array<f32>;
 
 const THREADS = 64u;
-// The smallest number that is finite: beside it, -inf is nothing.
+// The smallest finite number; -inf is negligible next to it.
 const LOWEST = -3.4028234e38;
 
 var<workgroup> parts: array<f32, THREADS>;

@@ -103,7 +103,7 @@ impl Blas {
         let workspace = match room.and_then(|()| Memory::zeroed(gpu, WORKSPACE, &what)) {
             Ok(memory) => Some(memory),
             Err(error) if error.is_out_of_memory() => {
-                tracing::debug!("{what} is left out: {error}");
+                tracing::debug!("{what} is not used: {error}");
                 None
             }
             Err(error) => return Err(error),
@@ -435,7 +435,7 @@ mod tests {
             sys::cublasLtMatmulPreferenceAttributes_t::CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES,
             &0u8,
         );
-        let told = wrong.unwrap_err().to_string();
-        assert!(told.contains("CUBLAS_STATUS_INVALID_VALUE"), "{told}");
+        let message = wrong.unwrap_err().to_string();
+        assert!(message.contains("CUBLAS_STATUS_INVALID_VALUE"), "{message}");
     }
 }

@@ -117,7 +117,7 @@ impl Numbers {
         let Numbers { batch, m, n, k, .. } = *self;
         let wrong = |what: String| Error::invalid(format!("{gemm} of {self}: {what}"));
         if let Some(size) = [batch, m, n, k].into_iter().find(|size| *size == 0 || *size > MOST) {
-            return Err(wrong(format!("a size of {size}, it takes 1 to {MOST}")));
+            return Err(wrong(format!("a size of {size}, must be 1 to {MOST}")));
         }
         let stored = |rows, each, transposed| if transposed { [each, rows] } else { [rows, each] };
         let first = Matrix::of(&self.b, stored(k, n, gemm.b_transposed), gemm.b_transposed);
@@ -144,7 +144,9 @@ impl Numbers {
             // launch.
             if !self.bias.is_multiple_of(BIAS_STEP) {
                 let at = self.bias;
-                return Err(wrong(format!("the bias begins at {at}, no multiple of {BIAS_STEP}")));
+                return Err(wrong(format!(
+                    "the bias begins at {at}, not a multiple of {BIAS_STEP}"
+                )));
             }
             let need = (u128::from(self.bias) + u128::from(n)) * u128::from(wide);
             let have = bytes.get(2).copied().unwrap_or(0);
@@ -266,21 +268,25 @@ mod tests {
         let bytes = [2 * 8 * 32 * 4, 32 * 16 * 4, 2 * 8 * 16 * 4];
         let plain = gemm(false, false);
         assert!(good.columns(&plain, &bytes).is_ok());
-        let told = |numbers: Numbers, bytes: [u64; 3]| {
+        let reported = |numbers: Numbers, bytes: [u64; 3]| {
             let error = numbers.columns(&plain, &bytes).unwrap_err();
             assert!(error.is_invalid());
             error.to_string()
         };
-        let short = told(good, [bytes[0] - 4, bytes[1], bytes[2]]);
+        let short = reported(good, [bytes[0] - 4, bytes[1], bytes[2]]);
         assert!(short.contains("a ends at byte 2048 of 2044"), "{short}");
         assert!(short.contains("gemm f32 a*b -> f32 of 2 x [8, 32] x [32, 16]"), "{short}");
-        assert!(told(good, [bytes[0], bytes[1], 1020]).contains("d ends at byte 1024 of 1020"));
-        assert!(told(Numbers { b: place(15, 0), ..good }, bytes).contains("16 elements, 15 apart"));
-        assert!(told(Numbers { d: place(16, 127), ..good }, bytes).contains("127 elements apart"));
-        assert!(told(Numbers { k: 0, ..good }, bytes).contains("a size of 0"));
-        assert!(told(Numbers { m: 1 << 31, ..good }, bytes).contains("a size of 2147483648"));
+        assert!(reported(good, [bytes[0], bytes[1], 1020]).contains("d ends at byte 1024 of 1020"));
+        assert!(
+            reported(Numbers { b: place(15, 0), ..good }, bytes).contains("16 elements, 15 apart")
+        );
+        assert!(
+            reported(Numbers { d: place(16, 127), ..good }, bytes).contains("127 elements apart")
+        );
+        assert!(reported(Numbers { k: 0, ..good }, bytes).contains("a size of 0"));
+        assert!(reported(Numbers { m: 1 << 31, ..good }, bytes).contains("a size of 2147483648"));
         let far = Place { offset: u64::from(u32::MAX), stride: u64::from(u32::MAX), batch: 0 };
-        assert!(told(Numbers { b: far, ..good }, bytes).contains("b ends at byte"));
+        assert!(reported(Numbers { b: far, ..good }, bytes).contains("b ends at byte"));
         let biased = Gemm { epilogue: Epilogue::Bias, ..plain };
         let [a, b, d] = bytes;
         assert!(good.columns(&biased, &[a, b, 64, d]).is_ok());
@@ -289,10 +295,10 @@ mod tests {
         for (bias, fits) in [(4, true), (1, false), (2, false)] {
             let numbers = Numbers { bias, ..good };
             let called = numbers.columns(&biased, &[a, b, 80, d]);
-            let told = called.map_err(|error| error.to_string()).err();
-            let wrong = format!("the bias begins at {bias}, no multiple of 4");
-            assert_eq!(told.is_none(), fits, "{told:?}");
-            assert!(told.is_none_or(|told| told.contains(&wrong)), "{wrong}");
+            let reported = called.map_err(|error| error.to_string()).err();
+            let wrong = format!("the bias begins at {bias}, not a multiple of 4");
+            assert_eq!(reported.is_none(), fits, "{reported:?}");
+            assert!(reported.is_none_or(|reported| reported.contains(&wrong)), "{wrong}");
             assert!(numbers.columns(&plain, &bytes).is_ok(), "without a bias it means nothing");
         }
         assert!(Numbers::read(&[0; 13]).unwrap_err().to_string().contains("13 of 14"));

@@ -226,7 +226,7 @@ mod tests {
     use super::Turn;
 
     #[test]
-    fn who_waits_at_its_end_follows_one_that_waited_for_all_others() {
+    fn a_wait_at_the_end_follows_a_launch_that_waited_for_all_others() {
         let waits = Turn { waits: true, ..Turn::default() };
         let beside = Turn { overlaps_previous: true, ..waits };
         let followed = Turn { allows_overlap: true, ..waits };

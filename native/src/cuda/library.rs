@@ -130,7 +130,7 @@ fn one_version(own: usize, called: usize) -> Result<String, String> {
     match own == called {
         true => Ok(told(own)),
         false => Err(format!(
-            "it is {} ({own}), and by its name another is called, {} ({called})",
+            "it is {} ({own}), but its name resolves to another library, {} ({called})",
             told(own),
             told(called)
         )),
@@ -145,12 +145,13 @@ mod tests {
     fn another_version_by_the_same_name_is_refused_with_both() {
         assert_eq!(one_version(130_100, 130_100).unwrap(), "13.1");
         let why = one_version(130_100, 120_904).unwrap_err();
-        assert_eq!(why, "it is 13.1 (130100), and by its name another is called, 12.9 (120904)");
+        let want = "it is 13.1 (130100), but its name resolves to another library, 12.9 (120904)";
+        assert_eq!(why, want);
         assert!(one_version(130_100, 130_101).is_err());
     }
 
     #[test]
-    fn what_is_no_such_library_is_told_and_nothing_dies() {
+    fn a_wrong_library_is_an_error_and_not_a_crash() {
         match lt() {
             Ok(lt) => assert!(lt.version.contains('.'), "{}", lt.version),
             Err(why) => assert!(why.starts_with("cuBLASLt was not found"), "{why}"),

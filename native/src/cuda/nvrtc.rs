@@ -89,7 +89,7 @@ impl Nvrtc {
         flags: impl Iterator<Item = String>,
         take: impl FnOnce(Program) -> Result<T>,
     ) -> Result<T> {
-        let nul = |_| Error::compile("the text holds a zero byte");
+        let nul = |_| Error::compile("the text contains a zero byte");
         let source = CString::new(text).map_err(nul)?;
         let flags: Vec<CString> =
             flags.map(CString::new).collect::<std::result::Result<_, _>>().map_err(nul)?;
@@ -129,7 +129,7 @@ impl Nvrtc {
     }
 
     fn bytes(&self, program: Program, (size, get): (Size, Get)) -> Result<Vec<u8>> {
-        let failed = |rc| Error::compile(format!("NVRTC gives {rc} for what it made"));
+        let failed = |rc| Error::compile(format!("NVRTC returns {rc} for its own output"));
         let mut count = 0;
         // SAFETY: a program that was made.
         match unsafe { size(program, &mut count) } {
@@ -270,7 +270,7 @@ fn load(library: Library, mut builtins: Vec<Library>) -> std::result::Result<Nvr
         }
     };
     if rc != 0 {
-        return Err(format!("asking for its version gives {rc}"));
+        return Err(format!("its version query returns {rc}"));
     }
     builtins.push(library);
     nvrtc._libraries = builtins;

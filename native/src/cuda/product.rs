@@ -124,7 +124,7 @@ fn told(error: Error, gemm: &Gemm, numbers: &Numbers) -> Error {
     let product = format!("{gemm} of {numbers}");
     match error.is_unsupported() {
         true => Error::unsupported(format!(
-            "{product}: {error}; {}={WITHOUT} makes plans without such calls",
+            "{product}: {error}; {}={WITHOUT} disables such calls",
             ENGINE.name
         )),
         false => error.context(product),
@@ -171,7 +171,7 @@ mod tests {
     use warploom_kernels::{Epilogue, GemmCompute};
 
     #[test]
-    fn a_product_without_an_algorithm_is_told_with_its_sizes_and_what_to_do() {
+    fn a_product_without_an_algorithm_is_an_error_with_sizes_and_advice() {
         let gemm = Gemm {
             operands: DType::F16,
             result: DType::F16,

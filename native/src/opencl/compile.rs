@@ -171,7 +171,7 @@ pub(super) fn probe_subgroups(
     let (least, most) = (u64::from(profile.subgroup_min), u64::from(profile.subgroup_max));
     match (least..=most).contains(&size) {
         true => Ok(()),
-        false => Err(format!("the compiler makes sub-groups of {size}, not {least} to {most}")),
+        false => Err(format!("the compiler uses sub-groups of {size}, not {least} to {most}")),
     }
 }
 

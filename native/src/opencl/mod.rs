@@ -85,7 +85,7 @@ impl warploom_hal::Provider for Provider {
 
     fn absence(&self) -> Option<String> {
         match self.found() {
-            Ok([]) => Some("OpenCL drivers are here, devices of theirs are not".into()),
+            Ok([]) => Some("OpenCL drivers are installed, but they have no devices".into()),
             Ok(_) => None,
             Err(error) => error.is_unsupported().then(|| error.to_string()),
         }

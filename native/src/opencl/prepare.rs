@@ -95,7 +95,7 @@ impl OpenClDevice {
             // Checked with the work: each argument has its block or its buffer.
             let (buffer, at) = place.ok_or_else(|| {
                 let label = &launch.label;
-                Error::invalid(format!("{label:?}: argument {index} stands for no buffer"))
+                Error::invalid(format!("{label:?}: argument {index} has no buffer"))
             })?;
             // SAFETY: the kernel takes a buffer and a number for each. A buffer that is freed
             // meanwhile is found out before the next launch.

@@ -52,7 +52,7 @@ pub(super) fn find() -> Result<Vec<Found>> {
                 Ok(Some(device)) => found.push(device),
                 Ok(None) => {}
                 Err(code) => {
-                    tracing::warn!("opencl: a device that tells nothing of itself: {code}")
+                    tracing::warn!("opencl: a device without properties: {code}")
                 }
             }
         }
@@ -66,7 +66,7 @@ fn absent(code: Code) -> Error {
             "the library libOpenCL.so.1 (OpenCL.dll on Windows) is not installed, or does not load",
         ),
         cl3::error_codes::CL_PLATFORM_NOT_FOUND_KHR => Error::unsupported(
-            "OpenCL's loader knows of no driver (on Linux they are listed in /etc/OpenCL/vendors)",
+            "OpenCL's loader finds no driver (on Linux they are listed in /etc/OpenCL/vendors)",
         ),
         _ => Error::device(format!("OpenCL does not list its platforms: {code}")),
     }

@@ -57,7 +57,7 @@ impl OpenClDevice {
         let pending = place.ok().and_then(|place| state.pending.remove(place));
         pending.ok_or_else(|| {
             Error::invalid(format!(
-                "{ticket:?} was never given, is waited for twice, or {KEPT} submits came after it"
+                "{ticket:?} is unknown, was awaited twice, or {KEPT} submits came after it"
             ))
         })
     }

@@ -31,7 +31,7 @@ pub fn kernel_wgsl(spec: &AssetSpec) -> Result<String> {
     let Some(fusion) = &spec.fusion else { return source::asset_wgsl(spec) };
     let fail = |what: String| Error::invalid(format!("kernel {}: {what}", spec.name));
     supports(&spec.name, fusion).map_err(|what| {
-        Error::unsupported(format!("kernel {}: what is fused into it: {what}", spec.name))
+        Error::unsupported(format!("kernel {}: the operations fused into it: {what}", spec.name))
     })?;
     let (entry, _) = catalogue::find(&spec.name).ok_or_else(|| {
         Error::unsupported(format!("kernel {:?} is not in the catalogue", spec.name))

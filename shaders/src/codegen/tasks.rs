@@ -6,8 +6,8 @@ use std::fmt::Write;
 use super::line;
 use crate::{CodeOrder, F16Layout, Neighbours, OperandLayout, QuantEpilogue, Segment, prequant};
 
-/// The segment and evaluations of a workgroup, and the rows of w of its products. A workgroup makes
-/// evaluations of one segment.
+/// The segment and evaluations of a workgroup, and the rows of w of its products. A workgroup
+/// computes evaluations of one segment.
 pub(super) fn tasks(segments: &[Segment], anchors: u32, early: bool, gives: &str) -> String {
     let mut text = format!("const ANCHORS: u32 = {anchors}u;\n");
     text.push_str(
@@ -60,8 +60,8 @@ fn evaluations(task: Task) -> u32 {
     return task.most;
 }
 
-// Product r is number r / most of evaluation r % most. Those past the end repeat the last one and are
-// not stored.
+// Product r is number r / most of evaluation r % most. Those past the end repeat the last one and
+// are not stored.
 fn row_of(task: Task, r: u32) -> u32 {
 ",
     );

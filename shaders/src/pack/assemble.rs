@@ -108,7 +108,7 @@ impl Pack {
                 let tensor = file.declared(key, text)?;
                 if found.iter().any(|other| other.name == tensor.name) {
                     let name = &tensor.name;
-                    return Err(file.fail(text.span(), format!("{key}: {name} stands twice")));
+                    return Err(file.fail(text.span(), format!("{key}: {name} occurs twice")));
                 }
                 found.push(tensor);
             }
@@ -117,7 +117,7 @@ impl Pack {
         let (inputs, outputs) =
             (declare("inputs", &manifest.inputs)?, declare("outputs", &manifest.outputs)?);
         if outputs.is_empty() {
-            return Err(file.fail_whole("`outputs` names none, so nothing can be read"));
+            return Err(file.fail_whole("`outputs` is empty, so no result can be read"));
         }
         let mut elements = BTreeMap::new();
         for (key, list, tensors) in

@@ -58,7 +58,7 @@ impl Pack {
                 Some(value) if value.fract() == 0.0 && (0.0..=MAX_WHOLE).contains(&value) => {
                     Ok(Dim::new(value as i64))
                 }
-                Some(value) => Err(Error::invalid(format!("{name} = {value} is no size"))),
+                Some(value) => Err(Error::invalid(format!("{name} = {value} is not a size"))),
                 None => Err(Error::invalid(format!("size {name} has no value"))),
             }
         };
@@ -103,15 +103,15 @@ impl Pack {
                 return Err(Error::invalid(format!("no value {name:?}; it takes {known:?}")));
             }
             if values[..i].iter().any(|(other, _)| other == name) {
-                return Err(Error::invalid(format!("value {name:?} stands twice")));
+                return Err(Error::invalid(format!("value {name:?} is given twice")));
             }
         }
         let sizes = self.sizes(operands, values)?;
         let size = |name: &str| {
             sizes.get(name).cloned().ok_or_else(|| {
                 Error::invalid(format!(
-                    "size {name} has no value: no operand tells it, so a call gives it, or \
-                     `defaults` in {}",
+                    "size {name} has no value: no operand determines it; give it in the call or \
+                     in `defaults` in {}",
                     self.file
                 ))
             })
@@ -126,7 +126,7 @@ impl Pack {
             let want = shape(tensor)?;
             if want != *have {
                 let name = &tensor.name;
-                return Err(Error::invalid(format!("{name} is {have}, and has to be {want}")));
+                return Err(Error::invalid(format!("{name} is {have}, must be {want}")));
             }
         }
         let outputs = (self.outputs.iter())
@@ -194,7 +194,7 @@ impl Pack {
                 continue;
             }
             if value.fract() != 0.0 || !(0.0..=MAX_WHOLE).contains(&value) {
-                return Err(Error::invalid(format!("{name} = {value} is no size")));
+                return Err(Error::invalid(format!("{name} = {value} is not a size")));
             }
             let value = Dim::new(value as i64);
             match sizes.get(name) {
@@ -222,7 +222,7 @@ impl Pack {
         match shape.elements().is_multiple_of(i64::from(words)) {
             true => Ok(()),
             false => Err(Error::invalid(format!(
-                "{} is {shape}, which is no number of elements of {words} words, as {} has them",
+                "{} is {shape}, which is not a whole number of elements of {words} words, as in {}",
                 tensor.name, self.shader.file
             ))),
         }
@@ -301,7 +301,7 @@ impl Pack {
 
 fn no_value(value: &Value, number: impl std::fmt::Display) -> Error {
     let (name, dtype) = (&value.name, value.dtype);
-    Error::invalid(format!("{name} = {number} is no {dtype}"))
+    Error::invalid(format!("{name} = {number} is not a value of {dtype}"))
 }
 
 /// A size as a word of the block.
@@ -334,7 +334,10 @@ impl Pack {
     ) -> Result<Vec<NodeId>> {
         let missing = inputs.iter().find(|id| id.index() >= graph.nodes().len());
         if let Some(id) = missing {
-            return Err(Error::invalid(format!("graph {}: operand {id} is not there", graph.name)));
+            return Err(Error::invalid(format!(
+                "graph {}: operand {id} does not exist",
+                graph.name
+            )));
         }
         let operands: Vec<(Shape, DType)> = (inputs.iter())
             .map(|id| (graph.node(*id).shape.clone(), graph.node(*id).dtype))

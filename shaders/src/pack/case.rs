@@ -53,7 +53,7 @@ impl Case {
             for (name, value) in map {
                 let Some(spec) = specs.iter().find(|spec| spec.name == name) else {
                     let have: Vec<&str> = specs.iter().map(|spec| spec.name).collect();
-                    let what = format!("case: {name} is none of the {key} {have:?}");
+                    let what = format!("case: {name} is not one of the {key} {have:?}");
                     return Err(Error::invalid(what));
                 };
                 let value = Numbers::read(value.get_ref(), spec)
@@ -86,7 +86,9 @@ impl Numbers {
             manifest::Numbers::Given(numbers) => {
                 let wrong = numbers.iter().find(|number| bits(**number, spec.dtype).is_none());
                 return match wrong {
-                    Some(number) => Err(Error::invalid(format!("{number} is no {}", spec.dtype))),
+                    Some(number) => {
+                        Err(Error::invalid(format!("{number} is not a value of {}", spec.dtype)))
+                    }
                     None => Ok(Numbers::Given(numbers.clone())),
                 };
             }
@@ -109,13 +111,13 @@ impl Numbers {
                 Some((low, high)) if low <= high && fits(low) && fits(high) => {
                     Ok(Numbers::Random(low, high))
                 }
-                _ => Err(Error::invalid(format!("{text:?} is no random(least, most)"))),
+                _ => Err(Error::invalid(format!("{text:?} is not random(least, most)"))),
             };
         }
         match text.ends_with(".bin") {
             true => Ok(Numbers::File(text.into())),
             false => Err(Error::invalid(format!(
-                "{text:?} is none of random, random(least, most), iota, zeros, ones, a list of \
+                "{text:?} is not one of random, random(least, most), iota, zeros, ones, a list of \
                  numbers and the name of a .bin file"
             ))),
         }
@@ -130,7 +132,8 @@ impl Numbers {
             return Err(Error::invalid(format!("{elements} elements, at most {MAX_ELEMENTS}")));
         }
         let bits = |number: f64| {
-            bits(number, dtype).ok_or_else(|| Error::invalid(format!("{number} is no {dtype}")))
+            bits(number, dtype)
+                .ok_or_else(|| Error::invalid(format!("{number} is not a value of {dtype}")))
         };
         match self {
             Numbers::Given(numbers) => match numbers.as_slice() {

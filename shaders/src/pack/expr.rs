@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_told_with_its_place() {
+    fn errors_name_their_position() {
         let deep = "(".repeat(40);
         let long = "n*".repeat(80);
         let rows = [

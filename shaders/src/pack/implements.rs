@@ -172,7 +172,7 @@ impl Implements {
         let Some(signature) = signature(name) else {
             let known: Vec<&str> = OPERATIONS.iter().map(|(name, _)| *name).collect();
             return Err(fail(format!(
-                "{name:?} is no operation that packs execute; there are {}, and the elementwise \
+                "{name:?} is not an operation that packs execute; known: {}, and the elementwise \
                  ones of one and two operands, such as silu and add",
                 known.join(", ")
             )));
@@ -207,7 +207,7 @@ impl Implements {
         };
         if let Some(number) = pack.fields.iter().find(|number| !given(number)) {
             return Err(fail(format!(
-                "{} of the uniform block is no attribute of {name}, and has no default",
+                "{} of the uniform block is not an attribute of {name}, and has no default",
                 number.name
             )));
         }
@@ -218,7 +218,7 @@ impl Implements {
         if let (Some(cost), Some(share)) = (cost, efficiency)
             && !(share > 0.0 && share <= 1.0)
         {
-            let what = format!("cost: efficiency {share} is no share above 0 and up to 1");
+            let what = format!("cost: efficiency {share} is not a share above 0 and up to 1");
             return Err(file.fail(cost.span(), what));
         }
         Ok(Some(Implements {
@@ -269,7 +269,7 @@ fn condition(file: &File<'_>, pack: &Pack, text: &Spanned<String>) -> Result<Con
         whole.split_once(sign).map(|(left, right)| (left, *relation, right))
     });
     let Some((left, relation, right)) = found else {
-        return Err(fail(format!("{whole:?} compares nothing: <=, >=, ==, !=, < and > do")));
+        return Err(fail(format!("{whole:?} is not a comparison: use <=, >=, ==, !=, < or >")));
     };
     let side = |text: &str| -> Result<Expr> {
         let expr = Expr::parse(text).map_err(|e| fail(e.to_string()))?;

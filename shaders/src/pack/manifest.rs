@@ -234,7 +234,7 @@ impl File<'_> {
         }
         let limits = [manifest.tolerance.atol, manifest.tolerance.rtol];
         if limits.iter().any(|limit| !(0.0..f64::INFINITY).contains(limit)) {
-            return Err(self.fail_whole(format!("tolerance: {limits:?} are no limits")));
+            return Err(self.fail_whole(format!("tolerance: {limits:?} are not limits")));
         }
         Ok(manifest)
     }
@@ -263,7 +263,7 @@ impl File<'_> {
             "f32" => Some(DType::F32),
             "i32" => Some(DType::I32),
             "u32" => Some(DType::U32),
-            _ => return Err(fail("has a type that is none of f32, i32, u32")),
+            _ => return Err(fail("has a type other than f32, i32 and u32")),
         };
         let mut shape = Vec::new();
         for size in split(sizes) {

@@ -149,7 +149,9 @@ impl Shader {
                 }
                 AddressSpace::Immediate => {
                     return Err(refuse(
-                        "is var<immediate>, which not every device has: put its numbers into the uniform struct".into(),
+                        "is var<immediate>, which not every device supports: move its numbers to \
+                         the uniform struct"
+                            .into(),
                     ));
                 }
                 AddressSpace::Uniform if self.block.is_some() => {
@@ -282,12 +284,12 @@ fn numbers(
         TypeInner::Struct { members, .. } => {
             return members.iter().try_for_each(|m| numbers(module, m.ty, found, depth + 1));
         }
-        _ => return Err("holds something that is no number".into()),
+        _ => return Err("contains something that is not a number".into()),
     };
     let dtype = dtype_of(scalar)?;
     match found.replace(dtype) {
         Some(other) if other != dtype => Err(format!(
-            "mixes {other} and {dtype}: a tensor has one type, so give each a buffer of its own"
+            "mixes {other} and {dtype}: a tensor has one type, so use one buffer for each"
         )),
         _ => Ok(()),
     }

@@ -69,7 +69,7 @@ impl Pack {
         });
         let file = match file {
             Ok(file) if file.shader == hash(&self.shader) => file,
-            Ok(_) => return tracing::info!("{}: of another shader, not taken", path.display()),
+            Ok(_) => return tracing::info!("{}: for another shader, not used", path.display()),
             Err(error) => return tracing::warn!("{}: not taken: {error}", path.display()),
         };
         for (device, constants) in file.devices.into_iter().take(MAX_DEVICES) {

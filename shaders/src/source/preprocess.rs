@@ -10,7 +10,7 @@ use warploom_core::error::{Error, Result};
 /// A file's text by its name without folder and extension.
 pub(super) type Files<'a> = &'a dyn Fn(&str) -> Option<&'a str>;
 
-/// What the lines of a text may refer to.
+/// Names that the lines of a text may refer to.
 pub(super) struct Source<'a> {
     /// The replacement of `*` in an import.
     pub(super) star: &'a str,

@@ -17,7 +17,7 @@ use crate::ir::Op;
 use crate::kernel::AssetSpec;
 use crate::kernel::catalogue::PREFILL_TOKENS;
 
-/// Most elements of a head.
+/// Maximum elements of a head.
 const MOST_HEAD: u32 = 128;
 /// Elements of a head in one matrix.
 const SIDE: u32 = 16;
@@ -104,7 +104,7 @@ impl Engine for CoopAttention {
             {
                 Ok(())
             }
-            _ => Err("heads with gaps, or that begin at no multiple of four elements".into()),
+            _ => Err("heads have gaps or do not start at multiples of four elements".into()),
         }
     }
 
@@ -113,7 +113,7 @@ impl Engine for CoopAttention {
     }
 
     fn order(&self, _query: &Query) -> Result<ReductionOrder, String> {
-        Err("in which order matrix units add is not known".into())
+        Err("the summation order of tensor cores is unknown".into())
     }
 
     fn knobs(&self, query: &Query) -> Vec<Knob> {

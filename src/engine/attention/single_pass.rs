@@ -15,7 +15,7 @@ use crate::kernel::AssetSpec;
 use crate::kernel::catalogue::{F16_KV, IN_ORDER, MAX_HEAD_DIM, POINT_GROUP, PREFILL_TOKENS};
 use crate::provider::{DeviceKind, DeviceProfile};
 
-/// Most tokens that the decode kernel is meant for.
+/// Maximum tokens for the decode kernel.
 pub(in crate::engine) const FEW_TOKENS: u64 = 8;
 
 /// Latency of a workgroup of `attn_decode` for each tile of 256 keys, in launches per element of a
@@ -52,7 +52,7 @@ pub(in crate::engine) fn leaves_idle(profile: &DeviceProfile, groups: f64) -> bo
 pub(in crate::engine) fn whole_blocks(query: &Query) -> Result<(), String> {
     let head = query.operands.first().and_then(|q| q.shape.dims().last()?.as_const());
     match head {
-        _ if !query.is_wgsl() => Err("the device rounds its own way".into()),
+        _ if !query.is_wgsl() => Err("the device quantises in its own way".into()),
         Some(size) if size % ComputeMode::BLOCK as i64 == 0 => Ok(()),
         _ => Err(format!("a head of {head:?} elements is not blocks of {}", ComputeMode::BLOCK)),
     }
@@ -107,7 +107,7 @@ impl Engine for Attention {
 
     fn supports_quant_epilogue(&self, query: &Query) -> Result<(), String> {
         match self.prefill {
-            true => Err("many tokens are rounded by a step of their own".into()),
+            true => Err("many tokens are quantised by a separate step".into()),
             false => whole_blocks(query),
         }
     }
@@ -246,8 +246,8 @@ pub(in crate::engine) fn spans<'a>(query: &'a Query) -> Option<&'a View> {
     query.operands.get(3)
 }
 
-/// Upper bounds of the tokens that read a key and of the keys that a token reads. Tokens of several
-/// sequences have keys of their own, with equal room for each.
+/// Upper bounds of the tokens that read a key and of the keys that a token reads. Each of several
+/// sequences has its own keys, with equal room.
 pub(in crate::engine) fn readers_and_keys(query: &Query, [q, k]: [&View; 2]) -> (f64, f64) {
     let [tokens, keys] = [q, k].map(|view| query.upper(&view.shape[0]).unwrap_or(1).max(1));
     match spans(query) {
@@ -356,7 +356,12 @@ fn threads(query: &Query) -> Knob {
         DeviceKind::Software => SOFTWARE_THREADS.min(most),
         _ => most,
     };
-    Knob::new("threads", "threads of a workgroup, which makes one head", powers(32, most), wanted)
+    Knob::new(
+        "threads",
+        "threads of a workgroup, which computes one head",
+        powers(32, most),
+        wanted,
+    )
 }
 
 /// `rope_*`.

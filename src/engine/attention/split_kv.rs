@@ -105,13 +105,13 @@ impl Engine for SplitAttention {
             return Err(OTHER_OPERATION.into());
         }
         if !query.is_wgsl() {
-            return Err("the device spreads keys its own way".into());
+            return Err("the device splits keys in its own way".into());
         }
         reads(query)?;
         groups_fit(query, 1)?;
         let [tokens, _, _, head_dim, _] = uppers(query).map_err(|e| e.to_string())?;
         if tokens > FEW_TOKENS && spans(query).is_none() {
-            return Err(format!("{tokens} tokens, meant for {FEW_TOKENS} at most"));
+            return Err(format!("{tokens} tokens, at most {FEW_TOKENS} are supported"));
         }
         match query.operands[0].shape[2].as_const() {
             Some(_) if (1..=u64::from(MAX_HEAD_DIM)).contains(&head_dim) => Ok(()),
@@ -128,7 +128,8 @@ impl Engine for SplitAttention {
     }
 
     fn order(&self, _query: &Query) -> Result<ReductionOrder, String> {
-        Err("slices of the keys follow from the tokens and the most keys there can be".into())
+        Err("the slices of the keys depend on the number of tokens and the maximum number of keys"
+            .into())
     }
 
     fn knobs(&self, query: &Query) -> Vec<Knob> {

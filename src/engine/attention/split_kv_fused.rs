@@ -152,7 +152,7 @@ fn cut(query: &Query) -> Result<Cut, String> {
     };
     let threads = Knob::new("threads", "threads of a workgroup", fit, threads);
     let early = query.past_kv_is_final && cuda && !long;
-    let keys = "keys of a subgroup's lanes that are under way";
+    let keys = "keys in flight in the lanes of a subgroup";
     let keys = Knob::new("keys", keys, [2, 4, 8], few);
     let granule = granule(query, threads.value(query.knobs), keys.value(query.knobs))?;
     let groups = (tokens * kv_heads * chunks).max(1) as f64;
@@ -171,7 +171,7 @@ impl Engine for SpreadAttention {
         let Op::Attention { .. } = query.op else { return Err(OTHER_OPERATION.into()) };
         let profile = query.profile;
         if !query.is_wgsl() || !orders_memory(profile) {
-            return Err("workgroups cannot hand anything to each other".into());
+            return Err("workgroups cannot synchronise with each other".into());
         }
         if !profile.has_subgroups || [profile.subgroup_min, profile.subgroup_max] != [32, 32] {
             return Err("subgroups are not of 32 lanes".into());
@@ -183,7 +183,7 @@ impl Engine for SpreadAttention {
         let bytes = k.dtype.bytes();
         match aligned(q, 4) && aligned(k, bytes) && aligned(v, bytes) {
             true => Ok(()),
-            false => Err("heads do not begin where 16 bytes do".into()),
+            false => Err("heads do not start at multiples of 16 bytes".into()),
         }
     }
 
@@ -196,7 +196,8 @@ impl Engine for SpreadAttention {
     }
 
     fn order(&self, _query: &Query) -> Result<ReductionOrder, String> {
-        Err("slices of the keys follow from the tokens and the most keys there can be".into())
+        Err("the slices of the keys depend on the number of tokens and the maximum number of keys"
+            .into())
     }
 
     fn knobs(&self, query: &Query) -> Vec<Knob> {

@@ -17,7 +17,7 @@ use crate::provider::DeviceKind;
 
 /// Bytes of a key that one lane reads.
 const LANE_BYTES: i64 = 16;
-/// Most words of workgroup memory for partial sums.
+/// Maximum words of workgroup memory for partial sums.
 const SUM_WORDS: u32 = 2048;
 /// Bytes of keys and values that one workgroup reads in the time of a launch; fewer through CUDA,
 /// where launches wait less for one another. Measured on an H200 after 512 to 640 keys, tokens/s
@@ -62,9 +62,9 @@ fn knobs_of(query: &Query) -> [Knob; 2] {
     let large = query.profile.kind == DeviceKind::Discrete;
     let most = query.profile.max_threads_per_workgroup.min(if large { 1024 } else { 256 });
     let most = most.min(SUM_WORDS / head * 32).max(head);
-    let threads = "threads of a workgroup, which makes one head";
+    let threads = "threads of a workgroup, which computes one head";
     let threads = Knob::new("threads", threads, powers(head.min(most), most), most);
-    [threads, Knob::new("keys", "keys of a subgroup's lanes that are under way", [2, 4, 8], 4)]
+    [threads, Knob::new("keys", "keys in flight in the lanes of a subgroup", [2, 4, 8], 4)]
 }
 
 impl Engine for LanesAttention {
@@ -75,7 +75,7 @@ impl Engine for LanesAttention {
     fn applies(&self, query: &Query) -> Result<(), String> {
         let Op::Attention { .. } = query.op else { return Err(OTHER_OPERATION.into()) };
         if !query.is_wgsl() {
-            return Err("the device spreads keys its own way".into());
+            return Err("the device splits keys in its own way".into());
         }
         let profile = query.profile;
         if !profile.has_subgroups || [profile.subgroup_min, profile.subgroup_max] != [32, 32] {
@@ -85,13 +85,13 @@ impl Engine for LanesAttention {
         groups_fit(query, 1)?;
         let size = head(query)?;
         if size > profile.max_threads_per_workgroup {
-            return Err(format!("a head of {size} elements takes as many threads"));
+            return Err(format!("a head of {size} elements needs as many threads"));
         }
         let [q, k, v, ..] = query.operands else { return Err(OTHER_OPERATION.into()) };
         let bytes = k.dtype.bytes();
         match aligned(q, 4) && aligned(k, bytes) && aligned(v, bytes) {
             true => Ok(()),
-            false => Err("heads do not begin where 16 bytes do".into()),
+            false => Err("heads do not start at multiples of 16 bytes".into()),
         }
     }
 
@@ -104,7 +104,7 @@ impl Engine for LanesAttention {
     }
 
     fn order(&self, _query: &Query) -> Result<ReductionOrder, String> {
-        Err("which subgroup adds a key follows from how many there are".into())
+        Err("the subgroup that adds a key depends on the number of keys".into())
     }
 
     fn knobs(&self, query: &Query) -> Vec<Knob> {

@@ -20,7 +20,7 @@ const TILE_STEP: u32 = 16;
 /// reaches 51. The figure for a software GPU, whose threads share registers, is a guess.
 const TILES_REACH: f64 = 0.9;
 const SOFTWARE_REACH: f64 = 0.1;
-/// Each thread computes 8 x 8 results from what it loads, so it waits less for memory.
+/// Each thread reuses its loads for 8 x 8 results, so it waits less for memory.
 const WAVES: Waves = Waves { reads: 0.4 };
 /// Share of a GPU's peak with one result per thread: 2.5 Tflop/s for 256 x 256 on an H200.
 /// Elsewhere a guess.
@@ -118,7 +118,7 @@ impl Engine for Tiles {
     fn applies(&self, query: &Query) -> Result<(), String> {
         is_product(query)?;
         if !query.is_wgsl() {
-            return Err("the device takes no WGSL".into());
+            return Err("the device does not run WGSL".into());
         }
         let need = Tiles::bytes(Tiles::tile(query));
         let (threads, most) = (TILE_THREADS, query.profile.max_threads_per_workgroup);

@@ -124,7 +124,7 @@ impl CoopProduct {
         let finish = Finish::of(query)?;
         finish.fits(query)?;
         if finish.epilogue != Epilogue::None {
-            return Err("tiles store what they sum, and do nothing else".into());
+            return Err("tiles have no epilogue".into());
         }
         if !matches!(finish.result, DType::F32 | DType::F16) {
             return Err(format!("tiles store no {}", finish.result));
@@ -152,11 +152,11 @@ impl Engine for CoopProduct {
             return Err(OTHER_OPERATION.into());
         }
         if self.f16_accumulate && !query.f16_accumulate {
-            return Err("sums of f16 are not asked for".into());
+            return Err("f16 sums are not enabled".into());
         }
         CoopLinear::fits_tiles(query)?;
         if self.f16_accumulate && !query.profile.has_f16_accumulate {
-            return Err("matrices of the device sum in f32 alone".into());
+            return Err("the tensor cores of the device sum only in f32".into());
         }
         if [a, b].iter().any(|view| vendor::stored(view) != Some(DType::F16)) {
             return Err("the operands are not f16".into());
@@ -204,7 +204,7 @@ impl Engine for CoopProduct {
     }
 
     fn order(&self, _query: &Query) -> Result<crate::engine::ReductionOrder, String> {
-        Err("in which order matrix units add is not known".into())
+        Err("the summation order of tensor cores is unknown".into())
     }
 
     fn knobs(&self, query: &Query) -> Vec<Knob> {

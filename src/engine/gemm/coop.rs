@@ -1,8 +1,8 @@
 //! GEMM with a weight matrix on tensor cores (cooperative matrices), for many rows (prefill).
 //!
-//! Weights become f16: infinite beyond 65,504, with fewer bits below 2^-14. `quantize_to_f16` rounds x
-//! as the mode says and writes f16. `matmul_coop_*` dequantises the weight inside its main loop
-//! (kin to Marlin) and accumulates in f32, so both operands have 11 bits besides what the mode
+//! Weights become f16: infinite beyond 65,504, with fewer bits below 2^-14. `quantize_to_f16`
+//! rounds x as the mode says and writes f16. `matmul_coop_*` dequantises the weight inside its main
+//! loop (kin to Marlin) and accumulates in f32, so both operands have 11 bits besides what the mode
 //! rounds. `matmul_f16_coop` multiplies weights that are f16 already or that `dequantize_to_f16_*`
 //! dequantised beforehand; the module `f16` launches it, or a vendor's library instead.
 
@@ -26,7 +26,7 @@ use crate::provider::GRANULE;
 
 /// Columns of x in one step of a tile (the k extent).
 pub(in crate::engine) const STEP: u64 = 32;
-/// Most columns of `quantize_to_f16` per thread.
+/// Maximum columns of `quantize_to_f16` per thread.
 const MOST_ROUNDED: u64 = 64;
 /// Multiply-adds of matrix units in the time of one elsewhere.
 pub(in crate::engine) const MATRIX_UNITS: f64 = 6.0;
@@ -44,11 +44,11 @@ const READS: f64 = 0.6;
 /// Latency of one k step of a tile: 85 us for 128 steps there; 1.2 us each with dequantisation.
 const STEP_SECONDS: f64 = 6.6e-7;
 const DECODING_STEP_SECONDS: f64 = 1.2e-6;
-/// Time of the epilogue of 128 x 128 tiles: 35 us for a residual and 100 for a rotation there, for
-/// all tiles as for one.
+/// Time of the epilogue of 128 x 128 tiles, independent of the number of tiles: 35 us for a
+/// residual and 100 for a rotation on an H200.
 const LEAVING_SECONDS: f64 = 5e-5;
-/// Most bytes of a weight dequantised to f16, which the plan keeps for its lifetime. If the device
-/// reports its memory, also at most that memory divided by the second constant.
+/// Maximum bytes of a weight dequantised to f16, which the plan keeps for its lifetime. If the
+/// device reports its memory, also at most that memory divided by the second constant.
 const MOST_F16: u64 = 512 << 20;
 const SHARE: u64 = 16;
 /// Threads of a workgroup of `dequantize_to_f16_*`, and neighbouring weights per thread.
@@ -285,7 +285,7 @@ impl Engine for CoopLinear {
             told => most.min(MOST_F16).min(told / SHARE),
         };
         if self.converts() && 2.0 * n * k > kept as f64 {
-            return Err(format!("{n} x {k} weights as halves are more than {kept} bytes"));
+            return Err(format!("{n} x {k} weights as f16 are more than {kept} bytes"));
         }
         let (k, room) = (k as u64, u64::from(profile.workgroup_memory_bytes));
         if !k.is_multiple_of(STEP) || k == 0 {
@@ -337,7 +337,7 @@ impl Engine for CoopLinear {
     fn fuses(&self, query: &Query) -> Result<(), String> {
         let fusion = in_one_launch(query, self.format, 3)?;
         match fusion.prologue.is_some() {
-            true => Err("rounding comes before the product reads its operand".into()),
+            true => Err("quantisation must precede the product's read of its operand".into()),
             false => Ok(()),
         }
     }
@@ -356,7 +356,7 @@ impl Engine for CoopLinear {
     }
 
     fn order(&self, _query: &Query) -> Result<ReductionOrder, String> {
-        Err("in which order matrix units add is not known".into())
+        Err("the summation order of tensor cores is unknown".into())
     }
 
     fn knobs(&self, query: &Query) -> Vec<Knob> {

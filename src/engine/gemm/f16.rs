@@ -21,15 +21,15 @@ use crate::provider::{DeviceProfile, GRANULE};
 
 /// Fewest k steps of one split: shorter ones end before their first loads have arrived.
 const LEAST_STEPS: u64 = 16;
-/// Threads of a workgroup of `quantize_to_f16`, and the columns per thread up to which it has no more:
-/// all stay in registers.
+/// Threads of a workgroup of `quantize_to_f16`, and the columns per thread up to which it has no
+/// more: all stay in registers.
 const ROUNDING_THREADS: u32 = 256;
 const ROUNDED_COLUMNS: u64 = 32;
 /// Threads of a workgroup of `split_k_reduce`, each with two columns, and its rows.
 const SCALING_THREADS: u32 = 256;
 pub(in crate::engine) const SPLIT_K_REDUCE: u32 = 4;
-/// Most threads of a workgroup that computes a whole row, iterations per thread before it gets more
-/// threads, and iterations that fit its registers.
+/// Maximum threads of a workgroup that computes a whole row, iterations per thread before it gets
+/// more threads, and iterations that fit its registers.
 const MOST_ROW_THREADS: u32 = 1024;
 const ROW_TURNS: u64 = 8;
 const MOST_ROW_TURNS: u64 = 32;
@@ -256,7 +256,7 @@ fn row_threads(profile: &DeviceProfile, columns: u64) -> u32 {
 /// The reason, if it cannot.
 pub(in crate::engine) fn supports_quant_epilogue(query: &Query) -> Result<(), String> {
     let Some(columns) = handed(query) else {
-        return Err("hands nothing but halves on".into());
+        return Err("has no other epilogue than f16 output".into());
     };
     let profile = query.profile;
     if !profile.has_subgroups || u64::from(profile.subgroup_min) < ComputeMode::BLOCK {

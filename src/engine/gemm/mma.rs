@@ -1,10 +1,10 @@
 //! Quantised GEMV/GEMM for a few rows of x on int8 matrix instructions (tensor cores, `mma`).
 //!
-//! As in `prequantized`, x is quantised to int8, with eight rows interleaved: by `quantize_activations` or
-//! by the quant epilogue of the kernel before. `matvec_mma_*` multiplies 16 rows of w with 8 of x
-//! at a time. With a quant epilogue of its own, a workgroup computes 32 neighbouring results of
-//! eight rows by several such tiles. Only CUDA offers these instructions to WGSL
-//! (`translate::Options::multiplies_codes`).
+//! As in `prequantized`, x is quantised to int8, with eight rows interleaved: by
+//! `quantize_activations` or by the quant epilogue of the kernel before. `matvec_mma_*` multiplies
+//! 16 rows of w with 8 of x at a time. With a quant epilogue of its own, a workgroup computes 32
+//! neighbouring results of eight rows by several such tiles. Only CUDA offers these instructions to
+//! WGSL (`translate::Options::multiplies_codes`).
 
 use crate::base::{ComputeMode, Format};
 use crate::engine::attention::single_pass::units;
@@ -28,7 +28,7 @@ const TILE: [u32; 2] = [TILE_ROWS as u32, 16];
 /// Threads of a workgroup if there are many workgroups. The output head of Llama-3.1-8B on an H200:
 /// 178 us, with 32 threads 192.
 const LEAST_THREADS: u32 = 64;
-/// Most threads of a tile, and of a workgroup of several tiles.
+/// Maximum threads of a tile, and of a workgroup of several tiles.
 const MOST_THREADS: u32 = 256;
 const MOST_TEAM_THREADS: u32 = 1024;
 
@@ -88,7 +88,7 @@ impl Engine for TilesLinear {
             return Err(OTHER_OPERATION.into());
         }
         if !multiplies_tiles(query.profile) {
-            return Err("the device has no matrices of whole numbers for WGSL".into());
+            return Err("the device has no int8 tensor core operation for WGSL".into());
         }
         if sizes(query).is_none_or(|(m, ..)| m < 2.0) {
             return Err("one row of x leaves seven of a tile idle".into());

@@ -34,7 +34,7 @@ pub(in crate::engine) fn in_one_launch<'a>(
     };
     let bytes = query.upper(&w.shape.elements()).ok().and_then(|n| format.bytes(n));
     if bytes.is_none_or(|bytes| bytes > query.profile.max_binding_bytes) {
-        return Err("the weight is cut into several launches".into());
+        return Err("the weight is split over several launches".into());
     }
     let bindings = own_reads + fusion.reads().len() + fusion.writes().len().max(1)
         - usize::from(!fusion.segments.is_empty() && fusion.writes().is_empty());
@@ -78,7 +78,7 @@ pub(in crate::engine) fn of_few_rows(
     }
 }
 
-/// The reduction order of engines ranked behind those that take one row at a time: if a launch of
+/// The reduction order of engines ranked below those that take one row at a time: if a launch of
 /// those has too few layers, these may not replace them, since fewer rows would have other bits.
 ///
 /// # Errors
@@ -101,8 +101,8 @@ pub(in crate::engine) fn filled(tiles: f64, query: &Query) -> f64 {
 
 /// Rows of x of a tile of `matmul_*` with 64 rows of w, for `m` and `n` of them. Large tiles load
 /// less, but a compute unit wants two workgroups: one multiplies while the other waits for memory.
-/// Measured on an H200 (`benches/README.md`), a guess elsewhere; a software GPU has no such
-/// latency.
+/// Measured on an H200 (`docs/performance/nvidia-h200.md`), a guess elsewhere; a software GPU has
+/// no such latency.
 pub(in crate::engine) fn tile_rows(profile: &DeviceProfile, m: u64, n: u64) -> u32 {
     let large = (m.div_ceil(128) * n.div_ceil(64)) as f64;
     match profile.kind {

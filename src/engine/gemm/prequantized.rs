@@ -1,10 +1,10 @@
 //! Quantised GEMV with pre-quantised activations (W4A8 and kin, as llama.cpp's MMVQ), for few rows.
 //!
-//! `quantize_activations` quantises rows of x to int8 with a scale per 32 columns, norm and prologue
-//! included; `matvec_prequant_*` multiplies. Against quantisation in each workgroup (`matvec_int8_*`)
-//! that is one more launch, but no work or wait in front of the products. If the kernel before has
-//! a quant epilogue, the extra launch disappears. These kernels have one themselves: a workgroup of
-//! several teams then computes 32 neighbouring results.
+//! `quantize_activations` quantises rows of x to int8 with a scale per 32 columns, norm and
+//! prologue included; `matvec_prequant_*` multiplies. Against quantisation in each workgroup
+//! (`matvec_int8_*`) that is one more launch, but no work or wait in front of the products. If the
+//! kernel before has a quant epilogue, the extra launch disappears. These kernels have one
+//! themselves: a workgroup of several teams then computes 32 neighbouring results.
 
 use crate::base::{ComputeMode, Format};
 use crate::engine::gemm::activation_quant::{ROUNDING, given_codes, rounded};
@@ -21,7 +21,7 @@ use crate::ir::Op;
 use crate::kernel::{AssetSpec, CodeOrder, catalogue, prequant};
 use crate::provider::DeviceProfile;
 
-/// Most rows of w per workgroup, or per team: each is an accumulator in registers.
+/// Maximum rows of w per workgroup, or per team: each is an accumulator in registers.
 const MOST_ROWS: u32 = 8;
 /// Columns from which a row of x is quantised beforehand.
 pub(in crate::engine) const LONG_ROW: f64 = 2048.0;
@@ -32,16 +32,16 @@ const PLANE_ROWS: u32 = 4;
 const MOST_SPELLED_TURNS: u32 = 4;
 /// The same for Q6_Kx8, whose iterations are longer.
 const MOST_SPELLED_EIGHTS: u32 = 2;
-/// Most iterations over ternary weights in flight: through CUDA, and elsewhere, where compilers are
-/// slow for much unrolled code.
+/// Maximum iterations over ternary weights in flight: through CUDA, and elsewhere, where compilers
+/// are slow for much unrolled code.
 const MOST_IN_FLIGHT: [u32; 2] = [5, 4];
-/// Most threads of a workgroup of teams.
+/// Maximum threads of a workgroup of teams.
 const MOST_TEAM_THREADS: u32 = 1024;
 /// The kernel for eight rows of x.
 const SEVERAL: &str = "several";
 const THREADS: &str = "threads of a workgroup";
-const ROWS: &str = "rows of the weight that a workgroup makes";
-const TURNS: &str = "most turns over a row whose weights are asked for ahead";
+const ROWS: &str = "rows of the weight that a workgroup computes";
+const TURNS: &str = "maximum iterations over a row whose weights are prefetched";
 
 /// `quantize_activations` and `matvec_prequant_*` of one weight format.
 pub(in crate::engine) struct CodesLinear {
@@ -260,7 +260,7 @@ pub(in crate::engine) fn multiplies_tiles(profile: &DeviceProfile) -> bool {
 }
 
 /// Share of the device's speed that in-kernel quantisation (`matvec_int8_*`) reaches for one long
-/// row, if a kernel that reads the row in planes may beat it even with a launch of its own in
+/// row, if a kernel that reads the row in planes may beat it even with a separate launch in
 /// front. After 2 us of launch, on an H200 through Vulkan, 4,096 x 4,096: Q4_K 10.1 us, Q4_0x8
 /// 12.4, Q6_Kx8 13.5, TQ2_0 7.0, Q8_0x8 8.3; Q5_K is not measured and taken as Q4_K.
 pub(in crate::engine) fn share_of_rounding_inside(format: Format, query: &Query) -> Option<f64> {

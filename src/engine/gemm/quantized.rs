@@ -114,7 +114,7 @@ impl Linear {
         if !self.holds_rows() {
             return rows;
         }
-        // As many as workgroup memory holds; `applies` makes sure that one fits.
+        // As many rows as fit workgroup memory; `applies` ensures that one fits.
         let room = room_for_rows(query) / rounded_bytes(query).max(1);
         rows.min(room.clamp(1, 64) as u32)
     }
@@ -253,7 +253,7 @@ impl Engine for Linear {
             return Err(OTHER_OPERATION.into());
         }
         let [x, w] = query.operands else { return Err("linear needs two operands".into()) };
-        // Each format has engines of its own, for operands of f32; others are not candidates.
+        // Each format has its own engines, for operands of f32; others are not candidates.
         if w.format != self.format || x.format != Format::F32 {
             return Err(OTHER_OPERATION.into());
         }
@@ -271,7 +271,7 @@ impl Engine for Linear {
             let (need, room) = (rounded_bytes(query), room_for_rows(query));
             if need > room {
                 return Err(format!(
-                    "a rounded row takes {need} bytes of the {room} a workgroup has"
+                    "a quantised row takes {need} bytes of the {room} of a workgroup"
                 ));
             }
         }
@@ -285,7 +285,7 @@ impl Engine for Linear {
         }
         if self.rounding == Rounding::Before && (fusion.norm.is_some() || fusion.prologue.is_some())
         {
-            return Err("rounding comes before the product reads its operand".into());
+            return Err("quantisation must precede the product's read of its operand".into());
         }
         Ok(())
     }
@@ -337,7 +337,7 @@ impl Engine for Linear {
                 // Beyond one pass arithmetic dominates, slower without tiles; slightly less so with
                 // subgroups.
                 (Family::MatVec, _) if m > most => 0.2 + if self.subgroup { 1e-3 } else { 0.0 },
-                // Each thread quantises. On an H200 that beat a launch of its own (`CodesLinear`)
+                // Each thread quantises. On an H200 that beat a separate launch (`CodesLinear`)
                 // below some 16 MB of weights; through CUDA it did at 4.9 MB, and this sets the
                 // limit at 7.
                 (Family::MatVec, true) if self.rounding == Rounding::Inside => {

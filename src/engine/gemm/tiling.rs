@@ -10,21 +10,21 @@ use crate::engine::knobs::{Knob, powers};
 use crate::kernel::catalogue;
 use crate::provider::DeviceKind;
 
-/// Most rows of w per workgroup of a `matvec_*`: each is an accumulator in registers.
+/// Maximum rows of w per workgroup of a `matvec_*`: each is an accumulator in registers.
 const MOST_ROWS: u32 = 8;
 /// Largest side of a tile.
 const MOST_TILE: u32 = 128;
-/// Most words of accumulators of a workgroup that also keeps quantised rows; a norm takes at most
-/// half as many again.
+/// Maximum words of accumulators of a workgroup that also keeps quantised rows; a norm takes at
+/// most half as many again.
 const ROUNDED_SUM_WORDS: u32 = 2048;
-/// Most row groups per workgroup that quantises x once for all of them.
+/// Maximum row groups of a workgroup that quantises x once for all of them.
 const MOST_PASSES: u32 = 16;
 /// Columns of the shortest units, of two words of weights.
 const SHORT_UNIT: u32 = 8;
-/// Most words of weights that a thread has in flight. Measured on an H200 through CUDA:
+/// Maximum words of weights that a thread has in flight. Measured on an H200 through CUDA:
 /// Qwen2.5-0.5B 2,249 tokens/s, 2,023 with half as many.
 const AHEAD_WORDS: u32 = 64;
-/// Most iterations in flight, each of which also has x in registers.
+/// Maximum iterations in flight, each of which also has x in registers.
 const MOST_TURNS: u32 = 8;
 /// Workgroups that a compute unit runs at once (occupancy).
 const WAVES: u64 = 4;
@@ -44,8 +44,8 @@ impl Linear {
     }
 
     /// Whether it quantises one short row for many rows of weights, if no quant epilogue supplies
-    /// codes. Measured on an H200 through CUDA, tokens/s against a launch of its own for that:
-    /// SmolLM2-135M 2,879 for 2,843, Qwen2.5-0.5B 2,521 for 2,473.
+    /// codes. On an H200 through CUDA this gives SmolLM2-135M 2,879 tokens/s and Qwen2.5-0.5B
+    /// 2,521; a separate launch gives 2,843 and 2,473.
     pub(in crate::engine) fn rounds_short_rows(&self, query: &Query) -> bool {
         self.format == Format::Q8_0x2
             && (columns(query) as f64) < LONG_ROW
@@ -115,16 +115,16 @@ impl Linear {
         let most = (words / each).clamp(1, MOST_ROWS);
         let rows = Knob::new(
             "rows",
-            "rows of the weight that a workgroup makes",
+            "rows of the weight that a workgroup computes",
             powers(if pairs { 2 } else { 1 }, most),
             rows.min(most),
         );
         let most = if self.holds_rows() { MOST_PASSES } else { 1 };
-        // As many workgroups as run at once anyway.
+        // Not more workgroups than the device runs at once.
         let groups = n.div_ceil(u64::from(rows.value(query.knobs).max(1)));
         let wanted = groups / (WAVES * units(query.profile) as u64);
         let wanted = wanted.clamp(1, u64::from(most)) as u32;
-        let passes = "groups of rows that a workgroup makes";
+        let passes = "groups of rows that a workgroup computes";
         let passes = Knob::new("passes", passes, powers(1, most), wanted.next_power_of_two());
         [threads, rows, passes]
     }

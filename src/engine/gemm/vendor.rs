@@ -33,7 +33,7 @@ pub(in crate::engine) const TILE: f64 = 128.0;
 /// Largest size that libraries index.
 pub(in crate::engine) const MOST: u64 = i32::MAX as u64;
 
-/// Most matrices of a batch: beyond, some of the library's kernels have no grid.
+/// Maximum matrices of a batch: with more, some library kernels have no valid grid.
 const MOST_MATRICES: u64 = 65_535;
 
 /// `cuda.cublaslt.matmul`.
@@ -135,7 +135,7 @@ impl Finish {
             let whole = segment.anchors == 1 && segment.first_row.is(0);
             let [s0, s1] = sizes;
             if !(whole && s0.is(1) && *s1 == columns && steps[1].is(1)) {
-                return Err("a call makes whole rows, in their order".into());
+                return Err("a call computes whole rows, in order".into());
             }
         }
         let ([(to, value)], Some(to_strides)) = (&body.outputs[..], strides.last()) else {
@@ -156,7 +156,7 @@ impl Finish {
             at = from;
         } else if to.dtype != DType::F32 {
             let (to, operands) = (to.dtype.name(), operand_type(query)?.name());
-            return Err(format!("a call of {operands} stores no {to} made so"));
+            return Err(format!("a call with {operands} cannot store {to}"));
         }
         let relu = match node(at) {
             Some(Value::Unary(UnaryOp::Relu, from)) => {
@@ -176,7 +176,7 @@ impl Finish {
         };
         let bias = bias.map(|i| row_of_bias(&body.inputs[i], &strides[i])).transpose()?;
         if bias.is_some() && to.dtype != DType::F32 {
-            return Err("a call adds a bias to f32 alone".into());
+            return Err("a call adds a bias only to f32".into());
         }
         let epilogue = match (bias.is_some(), relu) {
             (false, false) => Epilogue::None,
@@ -304,7 +304,7 @@ impl Engine for Library {
     }
 
     fn order(&self, _query: &Query) -> Result<ReductionOrder, String> {
-        Err("which algorithm the library takes depends on sizes".into())
+        Err("the library's choice of algorithm depends on sizes".into())
     }
 
     fn cost(&self, query: &Query) -> Cost {

@@ -45,8 +45,8 @@ const ALONE: f64 = 0.7;
 impl Waves {
     /// Floating-point operations that the device could do in the time of this product (batch, m, n,
     /// k): units without a tile wait for those with one more. Fitted to square products of 256 to
-    /// 3,072 on an H200 through wgpu (`benches/README.md`): of three tiles the one of least
-    /// modelled time was the fastest, or within 1 % of it.
+    /// 3,072 on an H200 through wgpu (`docs/performance/nvidia-h200.md`): of three tiles the one
+    /// with the least modelled time was the fastest, or within 1 % of it.
     pub(in crate::engine) fn flops(
         self,
         sizes: [u64; 4],

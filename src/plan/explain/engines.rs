@@ -7,11 +7,11 @@ use super::{StepReport, per};
 /// The steps of one engine.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct EngineReport {
-    /// Which engine.
+    /// The engine.
     pub engine: String,
     /// How many steps it made.
     pub steps: usize,
-    /// Seconds of all of them: the sum of their medians if measured, else of the estimates.
+    /// Total seconds: the sum of the medians if measured, else of the estimates.
     pub seconds: f64,
     /// Share of the seconds of all steps.
     pub share: f64,

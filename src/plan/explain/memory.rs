@@ -42,7 +42,7 @@ pub struct ArenaBuffer {
 /// An intermediate with its location and lifetime.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Placed {
-    /// Name for people.
+    /// Name for display.
     pub name: String,
     /// First byte.
     pub offset: u64,

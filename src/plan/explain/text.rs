@@ -81,7 +81,7 @@ impl Report {
         let off = if self.off.is_empty() { "none".into() } else { self.off.join(", ") };
         writeln!(f, "passes: {}; off: {off}", self.passes.join(", "))?;
         if self.deterministic {
-            writeln!(f, "deterministic: bits depend on nothing but what they are made of")?;
+            writeln!(f, "deterministic: bits depend only on the inputs")?;
         }
         writeln!(
             f,

@@ -1,4 +1,4 @@
-//! Number formatting for people.
+//! Number formatting for display.
 
 /// `0`, `840`, `4.8 k`, `1.2 M`: about three digits, in powers of a thousand.
 fn scaled(value: f64, unit: &str) -> String {

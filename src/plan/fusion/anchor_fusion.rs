@@ -15,7 +15,7 @@ use crate::plan::builder::PlanBuilder;
 
 /// Rows up to which every workgroup of a product may recompute each row's norm.
 const FEW_ROWS: u64 = 8;
-/// Most nodes fused after one anchor.
+/// Maximum nodes fused after one anchor.
 const MOST_AFTER: usize = 24;
 
 /// Groups for every anchor with fusable work around it; their nodes are added to `taken`.
@@ -142,7 +142,7 @@ fn before(
     }
 }
 
-/// The same memory in another shape with the same rows.
+/// A view of the same memory in another shape with equal rows.
 fn reshaped_rows(view: &View, shape: &Shape) -> Option<View> {
     let layout = crate::plan::alias::reshaped(view, shape)?;
     Some(View { layout, shape: shape.clone(), ..view.clone() })
@@ -280,7 +280,7 @@ struct Late {
     /// The known ones, as far as the groups so far reach: if one node of a group depends on it, all
     /// do, and all their readers.
     known: HashSet<NodeId>,
-    /// The first nodes behind those; no path leads back from there.
+    /// The first nodes after those, from which no path leads back.
     beyond: BTreeSet<NodeId>,
 }
 

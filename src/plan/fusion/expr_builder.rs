@@ -116,7 +116,7 @@ pub(super) struct Trace<'d, 'a> {
     memo: HashMap<(NodeId, Layout), u32>,
 }
 
-/// Most values of a body: longer ones are split into several kernels.
+/// Maximum values of a body: longer ones are split into several kernels.
 const MOST_VALUES: usize = 96;
 
 impl<'d, 'a> Trace<'d, 'a> {

@@ -88,7 +88,7 @@ pub(super) fn fuse(builder: &mut PlanBuilder) -> Result<()> {
     Ok(())
 }
 
-/// Every node as a group of its own.
+/// One group for each node.
 pub(super) fn singles(builder: &mut PlanBuilder) {
     let deps = known(builder);
     let nodes = builder.graph.ids().filter(|id| deps.computes[id.index()]);

@@ -107,7 +107,7 @@ impl Grouping<'_, '_> {
             return;
         }
         let Some(body) = body(self.builder, self.deps, &nodes) else { return };
-        // Deterministic mode gives reductions kernels of their own, with one order.
+        // In deterministic mode reductions have separate kernels with one order.
         let apart = self.builder.options.deterministic && body.has_reductions();
         if apart || !self.pays(from, to, &body) {
             return;

@@ -98,8 +98,7 @@ fn segments_from(
     while let Some(next) = left.first() {
         if idle == count {
             return Err(Error::unsupported(format!(
-                "{} waits for what waits for it: a state is updated before all that reads it as it \
-                 was",
+                "{} waits for itself: a state is updated before all reads of its old contents",
                 describe(graph, *next)
             )));
         }
@@ -265,7 +264,7 @@ impl Whole<'_> {
         while !matches!(self.graph.node(id).op, Op::State { .. }) {
             match self.graph.node(id).inputs.first() {
                 Some(of) => id = *of,
-                None => broken_invariant(format_args!("{id} is an update of no state")),
+                None => broken_invariant(format_args!("{id} does not update a state")),
             }
         }
         id

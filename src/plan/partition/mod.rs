@@ -103,8 +103,9 @@ impl PartitionedPlan {
         options: &Options,
     ) -> Result<PartitionedPlan> {
         let inner = || {
-            let first =
-                devices.first().ok_or_else(|| Error::invalid("a plan needs a device at least"))?;
+            let first = devices
+                .first()
+                .ok_or_else(|| Error::invalid("a plan needs at least one device"))?;
             let simple = match options.without.iter().any(|pass| pass == "simplify") {
                 true => "legalize",
                 false => "simplify",

@@ -53,7 +53,7 @@ fn one_slot_is_one_segment_with_the_usual_plan() {
 }
 
 #[test]
-fn what_is_placed_elsewhere_is_handed_over_and_back() {
+fn values_of_another_device_are_copied_there_and_back() {
     let plan = partition(&chain(), &[on("exp", 1), on("sqrt", 1)]).unwrap();
     // The first result is read on both slots, and is not transferred for the second reader.
     assert_eq!(
@@ -66,11 +66,11 @@ fn what_is_placed_elsewhere_is_handed_over_and_back() {
         assert_eq!(segment.plan.steps.len(), 1, "{}", segment.plan.explain());
         assert_eq!(segment.plan.profile, devices()[segment.slot]);
     }
-    let told = plan.explain();
+    let reported = plan.explain();
     for part in
         ["slot 1: cpu:0", "run segment 2 on slot 0", "at most 128 bytes", "placed by \"exp\""]
     {
-        assert!(told.contains(part), "{part}: {told}");
+        assert!(reported.contains(part), "{part}: {reported}");
     }
     assert_eq!(plan.passed_bytes(&plan.passed[0]).unwrap(), 128);
 }

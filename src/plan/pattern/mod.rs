@@ -28,7 +28,7 @@ pub(super) fn pattern(builder: &mut PlanBuilder) -> Result<()> {
     Ok(())
 }
 
-/// `max_merged`: most bytes of merged weights.
+/// `max_merged`: maximum bytes of merged weights.
 fn found(graph: &Graph, max_merged: u64) -> Result<Graph> {
     let graph = raised(graph.clone())?;
     match max_merged {

@@ -78,7 +78,7 @@ impl Axes {
             let place = place
                 .ok_or_else(|| Error::invalid(format!("no axis {value} in a rank of {rank}")))?;
             if axes.contains(&place) {
-                return Err(Error::invalid(format!("axis {value} stands twice in {given:?}")));
+                return Err(Error::invalid(format!("axis {value} occurs twice in {given:?}")));
             }
             axes.push(place);
         }

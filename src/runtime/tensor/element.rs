@@ -121,7 +121,9 @@ impl Scalar {
             _ => None,
         };
         word.ok_or_else(|| {
-            Error::invalid(format!("the scalar {self:?} is no {dtype}: cast the tensor"))
+            Error::invalid(format!(
+                "the scalar {self:?} is not a value of {dtype}: cast the tensor"
+            ))
         })
     }
 }

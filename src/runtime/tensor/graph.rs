@@ -61,7 +61,7 @@ pub(super) fn collect(roots: &[&Tensor]) -> Result<Vec<Waiting>> {
         }
     }
     for (waiting, uses) in order.iter_mut().zip(uses) {
-        // One handle is the one in `order`.
+        // `order` itself holds one handle.
         let elsewhere = Arc::strong_count(&waiting.node) > uses + 1;
         let expensive = matches!(
             waiting.recorded.op.class(),

@@ -101,7 +101,7 @@ impl Tensor {
         self.attempt("t", at, || {
             let rank = self.rank();
             if rank < 2 {
-                return Err(Error::invalid(format!("{} is no matrix", self.dims())));
+                return Err(Error::invalid(format!("{} is not a matrix", self.dims())));
             }
             let mut order: Vec<usize> = (0..rank).collect();
             order.swap(rank - 2, rank - 1);

@@ -184,7 +184,7 @@ impl TuneCache {
             let (name, driver) = (&record.device.name, &record.device.driver);
             return Err(cache_file::bad(
                 &path,
-                format!("of another device: {name:?} with {driver:?}"),
+                format!("for another device: {name:?} with {driver:?}"),
             ));
         }
         Ok(Some(record))
@@ -198,7 +198,7 @@ impl TuneCache {
     /// system's error.
     pub fn add(&self, record: TuneRecord) -> Result<PathBuf> {
         let path = self.path(&record.device).ok_or_else(|| {
-            Error::invalid(format!("nothing is kept: {} is off or not known", config::CACHE.name))
+            Error::invalid(format!("nothing is stored: {} is off or unknown", config::CACHE.name))
         })?;
         let _lock = lock(&path)?;
         let mut all = match self.read(&record.device) {

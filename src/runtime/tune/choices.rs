@@ -12,7 +12,7 @@ use crate::error::Result;
 use crate::provider::DeviceProfile;
 
 /// Measurements known to a runtime.
-#[cfg_attr(target_arch = "wasm32", expect(dead_code, reason = "nothing is searched in a browser"))]
+#[cfg_attr(target_arch = "wasm32", expect(dead_code, reason = "browsers have no tuner"))]
 pub(in crate::runtime) struct Tuning {
     pub(in crate::runtime) mode: TuneMode,
     pub(in crate::runtime) cache: TuneCache,
@@ -67,7 +67,7 @@ impl Tuning {
     }
 }
 
-#[cfg_attr(target_arch = "wasm32", expect(dead_code, reason = "nothing is searched in a browser"))]
+#[cfg_attr(target_arch = "wasm32", expect(dead_code, reason = "browsers have no tuner"))]
 impl Tuning {
     /// Whether a measurement of the task with these engine versions was tried and failed.
     pub(in crate::runtime) fn is_unmeasured(

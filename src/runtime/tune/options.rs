@@ -101,7 +101,7 @@ impl TuneOptions {
             ("hang_limit", self.hang_limit.is_zero()),
         ];
         if let Some((field, _)) = zero.iter().find(|(_, zero)| *zero) {
-            let what = "with that nothing can be measured";
+            let what = "then nothing can be measured";
             return Err(Error::invalid(format!("TuneOptions::{field} is 0: {what}")));
         }
         Ok(())
@@ -213,10 +213,10 @@ mod tests {
             ("hang_limit is 0", TuneOptions { hang_limit: zero, ..good() }),
         ] {
             let error = options.check().unwrap_err();
-            let told = error.to_string();
+            let message = error.to_string();
             assert!(
-                error.is_invalid() && told.contains(&format!("TuneOptions::{field}")),
-                "{told}"
+                error.is_invalid() && message.contains(&format!("TuneOptions::{field}")),
+                "{message}"
             );
         }
     }

@@ -311,7 +311,7 @@ impl Maker {
             }
         };
         let id = self.b.weight_of(&name, dims, format, values);
-        // A weight is read only by the operation that it is made for.
+        // A weight is read only by its own operation.
         Known { id, range }
     }
 

@@ -15,8 +15,8 @@ use warploom_core::reference::Data;
 /// `f32` rounding.
 const CLOSE: Tolerance = Tolerance { atol: 1e-3, rtol: 1e-5, eps_count: 0.0, nmse: 1e-10 };
 
-/// Scale of what a product adds to rows that are far from midpoints: hundredths of a quantisation
-/// step.
+/// Scale of a product's contribution to rows that are far from midpoints: hundredths of a
+/// quantisation step.
 const LITTLE: f32 = 1e-5;
 
 /// Columns between two products: for a single row of x, short rows get no fused quantisation.

@@ -1,8 +1,8 @@
 //! The table: every operation over the sizes and layouts at which kernels fail.
 //!
 //! Sizes of 0, 1, next to powers of two, and beyond the limit of a dispatch dimension; operands
-//! with gaps, permuted axes, or repeated elements; symbols bound to several values. Otherwise
-//! small: the reference computes all of them in seconds.
+//! with gaps, permuted axes, or repeated elements; symbols bound to several values. Other sizes are
+//! small, so the reference computes the whole table in seconds.
 
 mod attention;
 mod attention_f16;

@@ -117,7 +117,7 @@ mod tests {
         let exact = file(bytes.len());
         assert_eq!(exact.read::<String>(&exact.write(&value).unwrap()).unwrap(), value);
         let error = file(bytes.len() - 1).write(&value).unwrap_err();
-        let told = format!("words: {} bytes to write, at most {}", bytes.len(), bytes.len() - 1);
-        assert!(error.is_invalid() && error.to_string().contains(&told), "{error}");
+        let message = format!("words: {} bytes to write, at most {}", bytes.len(), bytes.len() - 1);
+        assert!(error.is_invalid() && error.to_string().contains(&message), "{error}");
     }
 }

@@ -108,7 +108,7 @@ pub enum Format {
     /// 256 weights in 272 bytes: eight blocks of `Q8_0`, interleaved by field, for rows of whole
     /// groups. A GPU weight layout: not a file format, not read on the CPU.
     Q8_0x8,
-    /// 256 weights in 144 bytes: the same layout for `Q4_0`.
+    /// 256 weights in 144 bytes: eight blocks of `Q4_0` in the layout of `Q8_0x8`.
     Q4_0x8,
 }
 

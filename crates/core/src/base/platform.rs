@@ -64,7 +64,7 @@ impl<T> MaybeSendValue for T {}
 pub struct Clock(#[cfg(not(target_arch = "wasm32"))] std::time::Instant);
 
 impl Clock {
-    /// Now.
+    /// The current time.
     pub fn now() -> Clock {
         Clock(
             #[cfg(not(target_arch = "wasm32"))]
@@ -72,7 +72,7 @@ impl Clock {
         )
     }
 
-    /// Time since then.
+    /// Time elapsed since this point.
     pub fn elapsed(&self) -> std::time::Duration {
         #[cfg(not(target_arch = "wasm32"))]
         return self.0.elapsed();

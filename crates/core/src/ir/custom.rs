@@ -97,7 +97,7 @@ impl Twin {
     pub fn fault(&self) -> Option<String> {
         let fine = |c: char| c.is_ascii_alphanumeric() || "_-.".contains(c);
         if self.file.is_empty() || self.file.len() > 128 || !self.file.chars().all(fine) {
-            return Some(format!("has a twin in {:?}, which is no name of a file", self.file));
+            return Some(format!("has a twin in {:?}, which is not a file name", self.file));
         }
         let have = self.text.len();
         (have > MAX_WGSL).then(|| format!("has {have} bytes in {}, at most {MAX_WGSL}", self.file))

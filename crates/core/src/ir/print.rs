@@ -14,7 +14,7 @@ use super::graph::{Graph, Node};
 use super::op::Op;
 use crate::base::{ComputeMode, DType};
 
-/// Largest constant printed in full, in words; of a larger one only the size is printed.
+/// Largest constant printed in full, in words; larger ones are printed as their size.
 const SHOWN_WORDS: usize = 8;
 
 impl fmt::Display for Graph {

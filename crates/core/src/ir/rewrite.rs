@@ -44,7 +44,7 @@ pub fn rewrite(
 fn mapped(graph: &Graph, map: &[NodeId], ids: &[NodeId]) -> Result<SmallVec<[NodeId; 4]>> {
     let find = |id: &NodeId| {
         map.get(id.index()).copied().ok_or_else(|| {
-            Error::invalid(format!("graph {}: {id} is read before it is made", graph.name))
+            Error::invalid(format!("graph {}: {id} is read before it is computed", graph.name))
         })
     };
     ids.iter().map(find).collect()
@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn attention_to_halves_computes_in_halves_where_products_round() {
+    fn attention_to_f16_computes_in_f16_if_products_round() {
         let mut g = Graph::new("g");
         let q = g.input("q", Shape::new([3, 2, 16]), DType::F32);
         for dtype in [DType::F16, DType::F32] {

@@ -70,8 +70,8 @@ pub fn from_file(bytes: &[u8]) -> Result<Vec<u8>> {
     // Both bits of a weight set.
     if let Some(at) = packed.iter().position(|byte| byte & (byte >> 1) & 0x55 != 0) {
         return Err(Error::bad_file(format!(
-            "i2_s: byte {at} of the tensor holds a weight of 3, no ternary one; type 36 was also \
-             ggml's removed iq4_nl_4_4"
+            "i2_s: byte {at} of the tensor holds a weight of 3, which is not ternary; type 36 was \
+             also ggml's removed iq4_nl_4_4"
         )));
     }
     let mut blocks = Vec::with_capacity(packed.len() / FILE_BYTES * BYTES);

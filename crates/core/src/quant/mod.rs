@@ -146,7 +146,7 @@ pub fn keep(from: Format, to: Format, bytes: &[u8]) -> Result<Vec<u8>> {
         (Format::Q8_0, Format::Q8_0x2) => q8_0x2::from_q8_0(bytes),
         (Format::Q8_0, Format::Q8_0x8) => q8_0x8::from_q8_0(bytes),
         (Format::Q4_0, Format::Q4_0x8) => q4_0x8::from_q4_0(bytes),
-        _ => Err(Error::invalid(format!("weights of {from} are not kept as {to}"))),
+        _ => Err(Error::invalid(format!("weights of {from} cannot be repacked as {to}"))),
     }
 }
 

@@ -300,7 +300,7 @@ fn compute(op: &Op, call: &Call<'_>) -> Result<Tensor> {
         Op::Concat { axis } => movement::concat(call, *axis),
         Op::Pad { amounts, word } => movement::pad(call, amounts, *word),
         Op::Custom(custom) => Err(Error::unsupported(format!(
-            "kernel {:?} has no meaning but its WGSL, which `interpret` runs",
+            "kernel {:?} has no reference; `interpret` runs its WGSL",
             custom.name
         ))),
         Op::Reshape(_) => call.result(call.operands[0].data.clone()),

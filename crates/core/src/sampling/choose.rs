@@ -51,7 +51,7 @@ pub fn choose(logits: &[f32], draw: &Draw, choice: &mut Choice) -> u32 {
     kept.get(count.saturating_sub(1)).map_or(NoToken::Forbidden.word(), |(_, id)| *id)
 }
 
-/// The reason of a row that contains a logit without a key.
+/// Why a row has no token: the first logit without a sort key (NaN or infinite).
 fn not_finite(logits: &[f32]) -> NoToken {
     let first = logits.iter().position(|logit| key(*logit).is_none());
     first.map_or(NoToken::Forbidden, |index| NoToken::NotFinite(index as u32))

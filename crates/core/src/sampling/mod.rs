@@ -63,8 +63,8 @@ impl Draw {
         Draw { scale: f32::from_bits(scale), top_k, top_p, min_p, seed, position }
     }
 
-    /// The sum that the best tokens must reach, if those left by top-k sum to `total`: at least 1,
-    /// which one token reaches. Without a limit, a sum that cannot be reached.
+    /// The weight sum that the kept tokens must reach, given `total` after top-k: at least 1, so
+    /// that one token remains. Without a limit, a sum that cannot be reached.
     pub fn top_p_goal(&self, total: u64) -> u64 {
         match self.top_p {
             u32::MAX => u64::MAX,

@@ -35,7 +35,7 @@ impl NoToken {
         Error::invalid(format!("no token can be chosen at position {position}: {self}"))
     }
 
-    /// The token of a word, or the reason that there is none.
+    /// The token of a word, or the reason for its absence.
     ///
     /// # Errors
     /// The word was made by [`NoToken::word`].

@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn halves_are_those_of_the_standard() {
+    fn f16_conversions_follow_the_standard() {
         use half::{bf16, f16};
         for bits in 0..=0xffff_u32 {
             let (got, want) = (f32_of_f16(bits), f16::from_bits(bits as u16).to_f32());

@@ -260,7 +260,7 @@ fn residual(words: &[usize]) -> Given {
 }
 
 #[test]
-fn a_residual_in_its_own_place_and_inputs_beside_it() {
+fn a_residual_in_place_and_neighbouring_inputs() {
     // One buffer: w [n, k], then h [m, n], then x [m, k]; h += x w.
     let (m, n, k) = (3, 600, 8);
     let (h, x) = (n * k, n * k + m * n);
@@ -310,14 +310,14 @@ fn what_a_kernel_does_not_take_is_refused_by_name() {
     let norm = KernelFusion { norm: Some(0), ..KernelFusion::default() };
     assert!(refuse("matmul_q4_0", norm.clone()).contains("does not normalise"));
     let before = KernelFusion { prologue: Some(prologue(0, 1).body), ..KernelFusion::default() };
-    assert!(refuse("attn_decode", before.clone()).contains("as it is read"));
-    assert!(refuse("softmax", before).contains("as it is read"));
+    assert!(refuse("attn_decode", before.clone()).contains("no prologue"));
+    assert!(refuse("softmax", before).contains("no prologue"));
     let body = residual(&[0; 4]).body;
     let segments = |count: usize, anchors| KernelFusion {
         segments: vec![Segment { anchors, body: body.clone() }; count],
         ..KernelFusion::default()
     };
-    assert!(refuse("norm_rms", segments(1, 1)).contains("as it is written"));
+    assert!(refuse("norm_rms", segments(1, 1)).contains("no epilogue"));
     assert!(refuse("conv2d", segments(2, 1)).contains("it takes one segment"));
     assert!(refuse("attn_prefill", segments(1, 2)).contains("of one anchor"));
     let wrong = AssetSpec::new("matvec_f32").attach(segments(1, 3));

@@ -38,7 +38,7 @@ const TILE: usize = 512;
 /// The use of an expression.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Role {
-    /// A kernel of its own.
+    /// A separate kernel.
     Kernel,
     /// The input of a catalogue kernel: it has one anchor, and its last value is the result.
     Prologue,
@@ -61,10 +61,10 @@ pub(super) struct Program {
     rank: usize,
     inputs: SmallVec<[Operand; 4]>,
     outputs: SmallVec<[Sink; 2]>,
-    /// Whether the last value is the result, without parameter words of its own.
+    /// Whether the last value is the result, without its own parameter words.
     returns: bool,
     reduces: bool,
-    /// Plans by what is kept between passes: [`Keep::All`], and with several passes also
+    /// Plans by the values kept between passes: [`Keep::All`], and with several passes also
     /// [`Keep::Costly`] and [`Keep::Nothing`].
     plans: Vec<Plan>,
 }
@@ -125,7 +125,7 @@ fn result(expr: &FusedExpr, types: &[DType]) -> Result<Output> {
             Ok(Output { operand, value: types.len() as u32 - 1 })
         }
         (last, _) => Err(Error::invalid(format!(
-            "a prologue makes {last:?} and writes {} outputs",
+            "a prologue computes {last:?} and writes {} outputs",
             expr.outputs.len()
         ))),
     }
@@ -204,7 +204,7 @@ fn check(expr: &FusedExpr, role: Role) -> Result<Vec<DType>> {
             Some(dtype) if *dtype == output.operand.dtype => {}
             Some(dtype) => {
                 return Err(Error::invalid(format!(
-                    "a fused kernel makes {dtype} and writes {}",
+                    "a fused kernel computes {dtype} and writes {}",
                     output.operand.dtype
                 )));
             }

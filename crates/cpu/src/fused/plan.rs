@@ -11,13 +11,13 @@ use warploom_kernels::{Addressing, FusedExpr, Output, Stage, Value};
 pub(super) struct Plan {
     /// Values that are constant over the index space, evaluated once for many tiles.
     pub(super) uniform: Vec<Instruction>,
-    /// Values of rows that need no reduction, before the first pass.
+    /// Per-row values that need no reduction, evaluated before the first pass.
     pub(super) given: Vec<Instruction>,
-    /// At least one.
+    /// Passes over the rows, at least one.
     pub(super) passes: Vec<Pass>,
-    /// Registers kept for all elements of the current rows: the first ones.
+    /// The first registers, kept for all elements of the current rows.
     pub(super) held: usize,
-    /// Registers of one tile: the remaining ones.
+    /// The remaining registers, of one tile.
     pub(super) registers: usize,
     /// Operations of the partial results.
     pub(super) folds: Vec<ReduceOp>,
@@ -28,11 +28,11 @@ pub(super) struct Plan {
 /// One pass over the current rows.
 #[derive(Default)]
 pub(super) struct Pass {
-    /// For each tile.
+    /// Instructions for each tile.
     pub(super) elements: Vec<Instruction>,
-    /// After each tile: registers to accumulate into partial results.
+    /// Registers to accumulate into partial results after each tile.
     pub(super) folds: Vec<(usize, usize)>,
-    /// After all tiles, one number a row.
+    /// Instructions after all tiles: one number per row.
     pub(super) rows: Vec<Instruction>,
 }
 

@@ -8,32 +8,32 @@ const GRAIN: usize = 16 << 10;
 /// Columns that are reduced together if the dimension is not the last.
 const TILE: usize = 64;
 
-/// Sum; 0 over nothing.
+/// Sum; 0 if `len` is 0.
 pub(super) fn reduce_sum(call: &Call<'_>) -> Result<()> {
     reduce(call, 0.0, |sum, v| sum + v, |sum, _| sum)
 }
 
-/// Mean; NaN over nothing.
+/// Mean; NaN if `len` is 0.
 pub(super) fn reduce_mean(call: &Call<'_>) -> Result<()> {
     reduce(call, 0.0, |sum, v| sum + v, |sum, len| sum / len as f64)
 }
 
-/// Product; 1 over nothing.
+/// Product; 1 if `len` is 0.
 pub(super) fn reduce_prod(call: &Call<'_>) -> Result<()> {
     reduce(call, 1.0, |product, v| product * v, |product, _| product)
 }
 
-/// Largest; -inf over nothing.
+/// Maximum; -inf if `len` is 0.
 pub(super) fn reduce_max(call: &Call<'_>) -> Result<()> {
     reduce(call, f64::NEG_INFINITY, |max, v| if v > max { v } else { max }, |max, _| max)
 }
 
-/// Smallest; inf over nothing.
+/// Minimum; inf if `len` is 0.
 pub(super) fn reduce_min(call: &Call<'_>) -> Result<()> {
     reduce(call, f64::INFINITY, |min, v| if v < min { v } else { min }, |min, _| min)
 }
 
-/// Sums in f64, so that accuracy does not depend on the length.
+/// Reduces in f64, so that the accuracy of sums does not depend on the length.
 fn reduce(
     call: &Call<'_>,
     first: f64,

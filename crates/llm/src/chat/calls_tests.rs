@@ -71,7 +71,7 @@ fn a_template_gets_calls_in_the_form_that_it_reads() {
 }
 
 #[test]
-fn a_template_without_tools_is_told_so() {
+fn a_template_without_tools_is_refused() {
     for template in [PLAIN, USERS] {
         let error = rendered(template, &history("{}", "sunny")).unwrap_err();
         assert!(

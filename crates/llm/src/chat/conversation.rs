@@ -282,8 +282,8 @@ impl Chat {
                     return Ok((prompt, tokens));
                 }
                 return Err(Error::invalid(format!(
-                    "what was said last takes {} tokens with what has to stay before it, the \
-                     context has {context} positions",
+                    "the last message takes {} tokens with the messages that must stay before \
+                     it, the context has {context} positions",
                     tokens.len()
                 )));
             }

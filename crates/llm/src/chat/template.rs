@@ -99,8 +99,8 @@ impl Template {
                 let names: Vec<&str> = model.tokenizer().control_names().collect();
                 if !CHATML_TOKENS.iter().all(|token| names.contains(token)) {
                     return Err(Error::unsupported(format!(
-                        "{}: no tokenizer.chat_template, and its vocabulary has no {} and {}: this \
-                         model is not made for chat",
+                        "{}: no tokenizer.chat_template, and its vocabulary has no {} and {}: \
+                         this model has no chat format",
                         file.name(),
                         CHATML_TOKENS[0],
                         CHATML_TOKENS[1]

@@ -154,13 +154,13 @@ fn bombs_are_refused() {
     let mut wrong = Vec::new();
     for (template, words) in rows {
         let start = Instant::now();
-        let told = match render(&template, &messages) {
+        let message = match render(&template, &messages) {
             Ok(text) => format!("no error, but {text:.200}"),
             Err(error) => error.to_string(),
         };
         let took = start.elapsed();
-        if !told.contains(words) || told.len() > 700 || took > Duration::from_secs(10) {
-            wrong.push(format!("{template:.150}: {told:.300} after {took:?}, want {words}"));
+        if !message.contains(words) || message.len() > 700 || took > Duration::from_secs(10) {
+            wrong.push(format!("{template:.150}: {message:.300} after {took:?}, want {words}"));
         }
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));

@@ -86,7 +86,7 @@ pub(super) fn without(folder: &Path, missing: &str) -> Error {
                 .to_owned())
         }
         ("config.json", false) => bad(format!(
-            "no config.json beside {}: weights alone say no numbers of a model; fetch its other \
+            "no config.json with {}: weights alone do not describe a model; fetch its other \
              files too",
             listed(&weights)
         )),

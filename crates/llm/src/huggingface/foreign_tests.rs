@@ -79,7 +79,7 @@ fn a_folder_without_a_model_is_named() {
             "flax_model.msgpack is not read",
         ),
         (&[("model_index.json", b"{}")], "a pipeline of diffusers"),
-        (&[("model.safetensors", b"x")], "no config.json beside model.safetensors"),
+        (&[("model.safetensors", b"x")], "no config.json with model.safetensors"),
         (&[("config.json", CONFIG)], "no model.safetensors: the folder has no weights"),
         (
             &[("config.json", CONFIG), ("weights.safetensors", b"x")],

@@ -144,7 +144,7 @@ fn of(file: &Map<String, Json>, name: &str) -> Result<Generation> {
         let known = KEYS.iter().find(|(known, _)| known == key).map(|(_, what)| *what);
         let Some(what) = known.filter(|_| !value.is_null()) else {
             if known.is_none() && !OF_THE_FILE.contains(&key.as_str()) {
-                tracing::warn!("{name}: {key}: not known, without effect");
+                tracing::warn!("{name}: {key}: unknown, has no effect");
             }
             continue;
         };

@@ -178,7 +178,7 @@ impl Folder {
                 };
                 let shape = info.shape().to_vec();
                 if shape.is_empty() || shape.contains(&0) {
-                    return Err(bad(format!("shape {shape:?} is no vector or matrix")));
+                    return Err(bad(format!("shape {shape:?} is not a vector or matrix")));
                 }
                 let format = info.format().ok_or_else(|| {
                     let dtype = info.dtype();
@@ -188,7 +188,7 @@ impl Folder {
                 let halves = |heads: usize| (heads as u64).checked_mul(2);
                 let whole = |heads| halves(heads).is_some_and(|n| shape[0].is_multiple_of(n));
                 if interleave.is_some_and(|heads| !whole(heads)) {
-                    return Err(bad(format!("{} rows are no whole heads", shape[0])));
+                    return Err(bad(format!("{} rows are not whole heads", shape[0])));
                 }
                 if names.norms_less_one && name.ends_with("_norm.weight") {
                     let (format, from) = (Format::F32, plus_one(format, file.bytes(source)?)?);
@@ -271,7 +271,7 @@ fn weight_files(folder: &Path) -> Result<Vec<String>> {
     match files.iter().find(|name| !plain(name)) {
         Some(name) => {
             let index = index.display();
-            Err(Error::bad_file(format!("{index}: weight_map: {name:?} is no file name")))
+            Err(Error::bad_file(format!("{index}: weight_map: {name:?} is not a file name")))
         }
         None => Ok(files),
     }

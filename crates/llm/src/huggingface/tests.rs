@@ -187,7 +187,7 @@ fn a_model_in_several_files_is_put_together() {
         map.insert("lm_head.weight".into(), json!(name));
         std::fs::write(&index, json!({"weight_map": map}).to_string()).unwrap();
         let error = Folder::open(&place.0).unwrap_err();
-        assert!(error.is_bad_file() && error.to_string().contains("no file name"), "{error}");
+        assert!(error.is_bad_file() && error.to_string().contains("not a file name"), "{error}");
     }
     // The same tensor in two files.
     write_safetensors(&place.0.join("model-2.safetensors"), &all);
@@ -206,9 +206,9 @@ fn what_is_not_known_or_wrong_is_refused_by_name() {
         ("model_type \"klingon\"", |c, _, _| c["model_type"] = json!("klingon")),
         ("is not supported; known: llama", |c, _, _| *c = json!({"model_type": "klingon"})),
         ("num_attention_heads: 0", |c, _, _| c["num_attention_heads"] = json!(0)),
-        ("no whole heads", |c, _, _| c["num_attention_heads"] = json!(1u64 << 63)),
+        ("not whole heads", |c, _, _| c["num_attention_heads"] = json!(1u64 << 63)),
         ("num_key_value_heads: 0", |c, _, _| c["num_key_value_heads"] = json!(0)),
-        ("no whole heads", |c, _, _| c["num_key_value_heads"] = json!(1u64 << 63)),
+        ("not whole heads", |c, _, _| c["num_key_value_heads"] = json!(1u64 << 63)),
         ("missing field `hidden_size`", |c, _, _| {
             drop(c.as_object_mut().unwrap().remove("hidden_size"))
         }),
@@ -229,7 +229,7 @@ fn what_is_not_known_or_wrong_is_refused_by_name() {
         }),
         ("no tensor of architecture", |_, _, t| t.push(("model.norm.bias", vec![8]))),
         ("no tensor of architecture", |_, _, t| t.push(("weight", vec![8]))),
-        ("no whole heads", |_, _, t| t[4].1 = vec![6, 8]),
+        ("not whole heads", |_, _, t| t[4].1 = vec![6, 8]),
         ("model Unigram: merges", |_, k, _| k["model"]["type"] = json!("Unigram")),
         ("model BPE: dropout: 0.5", |_, k, _| k["model"]["dropout"] = json!(0.5)),
         ("pre_tokenizer: type \"Frob\"", |_, k, _| k["pre_tokenizer"] = json!({"type": "Frob"})),
@@ -282,7 +282,7 @@ fn described(config: &Json) -> Result<Gguf> {
 }
 
 #[test]
-fn windows_are_told_as_every_age_of_files_does() {
+fn windows_are_read_from_files_of_every_version() {
     let file = described(&gemma()).unwrap();
     let number = |file: &Gguf, key: &str| file.find_u64(&format!("gemma3.{key}")).unwrap();
     let float = |key: &str| file.find_f32(&format!("gemma3.{key}")).unwrap();

@@ -176,7 +176,7 @@ fn what_the_keys_cannot_say_is_carried_whole() {
 }
 
 #[test]
-fn the_files_beside_it_count_as_in_transformers() {
+fn companion_files_count_as_in_transformers() {
     let cases = tokenizers("beside.json");
     let file = tokenizers("bytes-flags.json");
     let plain = EncodeOptions { add_bos: false, parse_special: true };

@@ -78,7 +78,7 @@ fn explain(error: Error, path: &Path, need: u64) -> Error {
     match kind {
         Some(ErrorKind::StorageFull | ErrorKind::QuotaExceeded | ErrorKind::FileTooLarge) => error
             .context(format_args!(
-                "{}: the disk is full: the file takes {need} bytes; nothing of it was left",
+                "{}: the disk is full: the file needs {need} bytes; the partial file was removed",
                 path.display()
             )),
         _ => error.context(path.display()),

@@ -174,7 +174,7 @@ fn planned(tensor: &Tensor, wanted: Format) -> TensorReport {
     } else {
         let to = fitting(wanted);
         let block = wanted.block_len();
-        let note = format!("rows of {columns} are no whole blocks of {block}");
+        let note = format!("rows of {columns} are not whole blocks of {block}");
         (to, (to != wanted).then_some(note))
     };
     TensorReport {

@@ -1,4 +1,4 @@
-//! Checks the output path: never over an input, nor over anything but a regular file.
+//! Checks the output path: never an input, and never anything other than a regular file.
 
 use std::fs;
 use std::io::ErrorKind;
@@ -39,7 +39,7 @@ pub(super) fn of(input: &Path, output: &Path, replace: bool) -> Result<PathBuf> 
     }
     match replace {
         true => Ok(place),
-        false => Err(Error::invalid(format!("{shown}: is there already"))),
+        false => Err(Error::invalid(format!("{shown}: already exists"))),
     }
 }
 
@@ -102,7 +102,7 @@ mod tests {
         refused(&whole, &whole);
         refused(&whole, &folder.join("./in.gguf"));
         assert_eq!(of(&whole, &other, true).unwrap(), other);
-        assert!(of(&whole, &other, false).unwrap_err().to_string().contains("is there already"));
+        assert!(of(&whole, &other, false).unwrap_err().to_string().contains("already exists"));
         let new = folder.join("new.gguf");
         assert_eq!(of(&whole, &new, false).unwrap(), new);
 

@@ -15,8 +15,9 @@ use warploom::error::{Error, Result};
 /// Bad file, naming the place.
 pub(crate) fn model_tokens(model: &Map<String, Json>) -> Result<Vec<(&str, u32)>> {
     let id_of = |id: Option<u64>, token: &str| {
-        id.and_then(|id| u32::try_from(id).ok())
-            .ok_or_else(|| Error::bad_file(format!("model: vocab: the id of {token:?} is no id")))
+        id.and_then(|id| u32::try_from(id).ok()).ok_or_else(|| {
+            Error::bad_file(format!("model: vocab: the id of {token:?} is not an id"))
+        })
     };
     match model.get("vocab") {
         Some(Json::Object(vocab)) => {
@@ -29,7 +30,7 @@ pub(crate) fn model_tokens(model: &Map<String, Json>) -> Result<Vec<(&str, u32)>
                 let text = pair.get(0).and_then(Json::as_str);
                 let (Some(text), Some(_)) = (text, pair.get(1).and_then(Json::as_f64)) else {
                     return Err(Error::bad_file(format!(
-                        "model: vocab: element {index} is no pair of a text and a score"
+                        "model: vocab: element {index} is not a pair of a text and a score"
                     )));
                 };
                 Ok((text, id_of(Some(index as u64), text)?))
@@ -101,14 +102,16 @@ fn check_model(kind: &str, model: &mut Map<String, Json>) -> Result<()> {
                     if json.as_str().is_some_and(|t| t.is_empty() || t.starts_with("#version")) {
                         continue;
                     }
-                    return bad(format!("merges: element {index}, {json}, is no pair"));
+                    return bad(format!("merges: element {index}, {json}, is not a pair"));
                 };
                 joined.clear();
                 joined.push_str(a);
                 joined.push_str(b.strip_prefix(prefix).unwrap_or(b));
                 let known = [a, b, joined.as_str()].into_iter().find(|t| !tokens.contains(t));
                 if let Some(text) = known {
-                    return bad(format!("merges: element {index} names {text:?}, no token"));
+                    return bad(format!(
+                        "merges: element {index} names {text:?}, which is not a token"
+                    ));
                 }
                 if !b.starts_with(prefix) {
                     return bad(format!(
@@ -122,7 +125,7 @@ fn check_model(kind: &str, model: &mut Map<String, Json>) -> Result<()> {
             if let Some(unk) = unk.filter(|unk| !unk.is_empty()) {
                 let vocab = &model["vocab"];
                 if vocab.get(unk).is_none() {
-                    return bad(format!("unk_token: {unk:?} is no token"));
+                    return bad(format!("unk_token: {unk:?} is not a token"));
                 }
             }
         }

@@ -34,11 +34,10 @@ pub(crate) struct Row {
 const OFFSETS: Rule = NoEffect("it moves offsets, not ids");
 const PAIRS: Rule = NoEffect("a prompt is one text, never a pair");
 const TYPES: Rule = NoEffect("decoders take no token types");
-const SAVED: Rule = NoEffect("it says how the file was made or is loaded");
-const BATCHES: Rule = NoEffect("prompts are not padded or cut here");
-const OUTPUT: Rule =
-    NoEffect("it changes text after it was decoded; a stream cannot take text back");
-const ELSEWHERE: Rule = NoEffect("tokenizer.json says it");
+const SAVED: Rule = NoEffect("it describes how the file was made or is loaded");
+const BATCHES: Rule = NoEffect("prompts are not padded or truncated here");
+const OUTPUT: Rule = NoEffect("it changes decoded text; a stream cannot take text back");
+const ELSEWHERE: Rule = NoEffect("tokenizer.json specifies it");
 const CALLS: Rule = NoEffect("an argument of calls, without a meaning in a file");
 
 /// Rows of one object.
@@ -144,11 +143,12 @@ pub(crate) static TABLE: &[Row] = rows! {
     }
     "decoder ByteFallback" { "type": Honoured }
     "decoder BPEDecoder" {
-        "type": Refused("it writes no space behind the last token, and a stream cannot know which that is"),
+        "type": Refused("it writes no space after the last token, and a stream cannot know which \
+                         that is"),
         "suffix": NoEffect("the decoder is refused"),
     }
     "decoder CTC" {
-        "type": Refused("it drops repeated tokens; it is made for speech, not for a decoder's text"),
+        "type": Refused("it drops repeated tokens; it is for speech, not for a decoder's text"),
         "pad_token": NoEffect("the decoder is refused"),
         "word_delimiter_token": NoEffect("the decoder is refused"),
         "cleanup": NoEffect("the decoder is refused"),
@@ -166,11 +166,11 @@ pub(crate) static TABLE: &[Row] = rows! {
         "trim_offsets": OFFSETS, "sp_model_kwargs": ELSEWHERE, "spaces_between_special_tokens": OUTPUT,
         "clean_up_tokenization_spaces": OUTPUT,
         "clean_up_tokenization_spaces_for_bpe_even_though_it_will_corrupt_output": OUTPUT,
-        "use_default_system_prompt": NoEffect("the template says what stands in front"),
+        "use_default_system_prompt": NoEffect("the template determines what comes first"),
         "errors": NoEffect("bytes that are no UTF-8 become U+FFFD"),
         "response_template": OUTPUT, "response_schema": OUTPUT, "chat_control_tokens": OUTPUT,
-        "model_max_length": NoEffect("config.json says the longest context"),
-        "max_len": NoEffect("config.json says the longest context"),
+        "model_max_length": NoEffect("config.json gives the longest context"),
+        "max_len": NoEffect("config.json gives the longest context"),
         "max_length": BATCHES, "padding_side": BATCHES, "truncation_side": BATCHES,
         "truncation_strategy": BATCHES, "stride": BATCHES, "pad_to_multiple_of": BATCHES,
         "pad_token_type_id": BATCHES, "model_input_names": TYPES, "token_type_ids_pattern": TYPES,
@@ -230,7 +230,7 @@ pub(crate) fn check_keys(
             Some(Only(values, _)) if values.contains(&value.to_string().as_str()) => {}
             Some(Only(_, reason) | Refused(reason)) => return Err(refused(reason)),
             None if unknown => {}
-            None => return Err(refused("the key is not known")),
+            None => return Err(refused("unknown key")),
         }
     }
     Ok(())
@@ -281,7 +281,7 @@ pub(crate) fn model_kind(model: &Map<String, Json>) -> Result<&'static str> {
         }
         None | Some(Json::Null) => Ok("WordLevel"),
         Some(kind) => KINDS.into_iter().find(|known| kind == known).ok_or_else(|| {
-            Error::unsupported(format!("model: type {kind} is not known; known: {KINDS:?}"))
+            Error::unsupported(format!("model: type {kind} is unknown; known: {KINDS:?}"))
         }),
     }
 }
@@ -297,7 +297,7 @@ fn check_part(part: &str, steps: &str, at: &str, value: &Json) -> Result<()> {
     };
     let section = format!("{part} {kind}");
     if rule(&section, "type").is_none() {
-        return Err(Error::unsupported(format!("{at}: type {kind:?} is not known")));
+        return Err(Error::unsupported(format!("{at}: type {kind:?} is unknown")));
     }
     check_keys(&section, &format!("{at} {kind}"), step, false)?;
     if kind == "Sequence" {

@@ -214,8 +214,8 @@ impl Pipeline {
         Ok(done)
     }
 
-    /// The model's tokens of a text, and the positions at which to split names of control tokens in
-    /// it.
+    /// Tokenises a text with the model; also returns where to split it, if the result contains
+    /// control tokens that a text must not produce.
     fn tokens_and_cuts(
         &self,
         text: &NormalizedString,
@@ -466,11 +466,11 @@ fn around(
                 };
                 for id in ids {
                     let id = id.as_u64().and_then(|id| u32::try_from(id).ok());
-                    to.push(id.ok_or_else(|| bad("special_tokens: an id that is none"))?);
+                    to.push(id.ok_or_else(|| bad("special_tokens: not an id"))?);
                 }
             }
             if texts != 1 {
-                return Err(bad("single: the text must stand in it once"));
+                return Err(bad("single: the text must occur in it once"));
             }
         }
         _ => {}

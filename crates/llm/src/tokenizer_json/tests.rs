@@ -82,7 +82,7 @@ fn every_kind_gives_the_ids_of_the_python_package() {
     }
     assert!(whole >= 16 && compared > 5000, "{whole} {compared}");
     assert_eq!(refused.len(), 1);
-    assert!(refused[0].contains("decoder BPEDecoder") && refused[0].contains("behind the last"));
+    assert!(refused[0].contains("decoder BPEDecoder") && refused[0].contains("after the last"));
 }
 
 #[test]
@@ -141,7 +141,7 @@ fn each_row_of_the_table_acts_as_it_says() {
 fn what_is_refused_names_its_place() {
     type Change = fn(&mut Json);
     let rows: [(&str, Change); 24] = [
-        ("key is not known", |f| f["klingon"] = json!(1)),
+        ("unknown key", |f| f["klingon"] = json!(1)),
         ("version", |f| f["version"] = json!("2.0")),
         ("added_tokens: element 0: colour", |f| f["added_tokens"][0]["colour"] = json!(1)),
         ("added_tokens: not a list", |f| f["added_tokens"] = json!(1)),
@@ -175,8 +175,8 @@ fn what_is_refused_names_its_place() {
         ("dropout", |f| f["model"]["dropout"] = json!(0.1)),
         ("type \"GPT\"", |f| f["model"]["type"] = json!("GPT")),
         ("names \"zz\"", |f| f["model"]["merges"][0] = json!(["zz", "a"])),
-        ("is no pair", |f| f["model"]["merges"][0] = json!(7)),
-        ("unk_token: \"zz\" is no token", |f| f["model"]["unk_token"] = json!("zz")),
+        ("is not a pair", |f| f["model"]["merges"][0] = json!(7)),
+        ("unk_token: \"zz\" is not a token", |f| f["model"]["unk_token"] = json!("zz")),
         ("lacks the prefix", |f| f["model"]["continuing_subword_prefix"] = json!("####")),
         ("decoder CTC", |f| {
             f["decoder"] = json!({"type": "CTC", "pad_token": "<pad>",
@@ -186,7 +186,7 @@ fn what_is_refused_names_its_place() {
             f["decoder"] = json!({"type": "Sequence", "decoders": [{"type": "Fuse"},
                 {"type": "Replace", "pattern": {"String": "a"}, "content": "b"}]});
         }),
-        ("the text must stand in it once", |f| {
+        ("the text must occur in it once", |f| {
             f["post_processor"] = json!({"type": "TemplateProcessing", "special_tokens": {},
                 "single": [], "pair": []});
         }),

@@ -94,7 +94,7 @@ impl Texts {
             }
             _ if *fused => {
                 return Err(Error::unsupported(format!(
-                    "{kind} behind a step that makes one text of all tokens is not supported: a \
+                    "{kind} after a step that joins all tokens to one text is not supported: a \
                      stream has no such text"
                 )));
             }

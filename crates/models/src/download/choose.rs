@@ -48,7 +48,7 @@ pub(super) fn choose(names: &[String], source: &Source) -> Result<Vec<String>> {
     let found = PREFERRED.iter().find(|quant| models.iter().any(|name| is_of(name, quant)));
     match found {
         Some(quant) => one(&models, quant, names, source),
-        None => Err(told("says not which of its files is meant", &models, source)),
+        None => Err(told("does not say which file to use", &models, source)),
     }
 }
 
@@ -117,7 +117,7 @@ fn folder(names: &[String], source: &Source) -> Result<Vec<String>> {
     let weights = |name: &&String| name.ends_with(".safetensors") && !name.contains('/');
     let mut weights: Vec<String> = names.iter().filter(weights).cloned().collect();
     if !FOLDER[..2].iter().all(|name| has(name)) || weights.is_empty() {
-        return Err(told("holds no model that can be read", &[], source));
+        return Err(told("contains no readable model", &[], source));
     }
     weights.sort();
     let files = FOLDER.iter().filter(|name| has(name)).map(|name| (*name).to_owned());
@@ -171,13 +171,13 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_clear_is_told_with_what_there_is() {
+    fn an_ambiguous_choice_is_an_error_that_lists_the_files() {
         let rows: [(&[&str], &str, &str); 6] = [
             (&["m-Q4_K_M.gguf"], "Q4_K", "is not there; o/n has m-Q4_K_M.gguf"),
             (&["a-Q4_0.gguf", "b-Q4_0.gguf"], "Q4_0", "several; o/n has a-Q4_0.gguf, b-Q4_0.gguf"),
-            (&["a-odd.gguf", "b-odd.gguf"], "", "which of its files"),
-            (&["README.md"], "", "no model that can be read"),
-            (&["config.json", "tokenizer.json", "pytorch_model.bin"], "", "no model"),
+            (&["a-odd.gguf", "b-odd.gguf"], "", "which file to use"),
+            (&["README.md"], "", "no readable model"),
+            (&["config.json", "tokenizer.json", "pytorch_model.bin"], "", "no readable model"),
             (&[], "Q4_0", "no GGUF file"),
         ];
         for (list, what, words) in rows {

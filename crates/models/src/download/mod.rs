@@ -60,7 +60,7 @@ impl Source {
         let what_fits = what.is_none_or(|what| !what.is_empty() && cache::is_safe(what));
         if !fits || !what_fits {
             return Err(Error::invalid(format!(
-                "{text:?} is no name of a model on Hugging Face: org/name, org/name:Q4_K_M or \
+                "{text:?} is not the name of a model on Hugging Face: org/name, org/name:Q4_K_M or \
                  org/name:file.gguf"
             )));
         }
@@ -152,7 +152,7 @@ fn default_cache() -> Result<PathBuf> {
     let folder = match config::var(&config::XDG_CACHE_HOME) {
         Some(folder) => PathBuf::from(folder),
         None => std::env::home_dir()
-            .ok_or_else(|| Error::invalid("there is no home folder; HF_HOME says where models go"))?
+            .ok_or_else(|| Error::invalid("there is no home folder; set HF_HOME"))?
             .join(".cache"),
     };
     Ok(folder.join("huggingface").join("hub"))
@@ -226,7 +226,7 @@ impl Hub {
             return match self.cached(source)? {
                 Some(path) => Ok(path),
                 None => Err(Error::unsupported(format!(
-                    "{source} is not whole in {}, and offline nothing is fetched",
+                    "{source} is incomplete in {}, and nothing is fetched offline",
                     self.options.cache.display()
                 ))),
             };
@@ -303,7 +303,7 @@ impl Hub {
         let text = client.text(&url, &source.to_string(), progress)?;
         let wrong = |what: String| Error::bad_file(format!("{url}: {what}"));
         let info: Info = serde_json::from_str(&text)
-            .map_err(|e| wrong("the answer is no list of files".into()).with_source(e))?;
+            .map_err(|e| wrong("the answer is not a list of files".into()).with_source(e))?;
         if !is_hex(&info.sha, 40) || info.siblings.len() > MAX_FILES {
             return Err(wrong(format!("commit {:.80?}, {} files", info.sha, info.siblings.len())));
         }
@@ -317,7 +317,7 @@ impl Hub {
             let named = if sha256.is_some() { is_hex(&blob, 64) } else { is_hex(&blob, 40) };
             if !named || !cache::is_safe(&sibling.rfilename) {
                 return Err(wrong(format!(
-                    "file {:.120?} with id {blob:.80?} is none that a cache can hold",
+                    "file {:.120?} with id {blob:.80?} cannot be stored in a cache",
                     sibling.rfilename
                 )));
             }

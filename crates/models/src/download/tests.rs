@@ -100,16 +100,16 @@ fn a_file_comes_once_and_lies_where_others_look_for_it() {
     let server = Server::new(move |request| list.answer(request));
     let hub = folder.hub(&server);
     assert_eq!(hub.cached(&source("org/name")).unwrap(), None);
-    let mut told = Vec::new();
+    let mut reported = Vec::new();
     let path = hub
         .fetch(&source("org/name:q4_0"), &mut |progress| match progress {
-            Progress::File(name, have, all) => told.push((name.to_owned(), have, all)),
-            Progress::Bytes(have) => told.push((String::new(), have, 0)),
+            Progress::File(name, have, all) => reported.push((name.to_owned(), have, all)),
+            Progress::Bytes(have) => reported.push((String::new(), have, 0)),
             Progress::Retry(why, _) => panic!("{why}"),
         })
         .unwrap();
-    assert_eq!(told[0], ("m-Q4_0.gguf".to_owned(), 0, 700_000));
-    assert_eq!(told.last().unwrap().1, 700_000);
+    assert_eq!(reported[0], ("m-Q4_0.gguf".to_owned(), 0, 700_000));
+    assert_eq!(reported.last().unwrap().1, 700_000);
     let root = folder.0.join("models--org--name");
     assert_eq!(path, root.join("snapshots").join(COMMIT).join("m-Q4_0.gguf"));
     assert!(fs::read(&path).unwrap() == want);
@@ -221,7 +221,7 @@ fn lies_are_refused() {
             false,
         ),
         (|_| Answer::new(206, vec![1; 10]), "no range", false),
-        (|_| Answer::new(416, ""), "nothing from there", false),
+        (|_| Answer::new(416, ""), "nothing from that offset", false),
     ];
     for (lie, words, checksum) in rows {
         let folder = Folder::new();
@@ -288,11 +288,11 @@ fn redirects_end() {
 }
 
 #[test]
-fn refusals_are_told_and_only_passing_ones_are_tried_again() {
+fn refusals_are_reported_and_only_temporary_ones_are_retried() {
     let rows: [(u16, &str, usize); 6] = [
         (401, "the token in HF_TOKEN does not open it", 1),
         (403, "private or gated", 1),
-        (404, "has none (404)", 1),
+        (404, "does not have it (404)", 1),
         (400, "answers 400", 1),
         (429, "given up after 3 attempts", 3),
         (503, "given up after 3 attempts", 3),
@@ -362,7 +362,7 @@ fn names_from_a_server_stay_in_the_cache() {
 }
 
 #[test]
-fn a_full_disk_is_told_and_left_as_it_was() {
+fn a_full_disk_is_reported_and_left_unchanged() {
     let folder = Folder::new();
     let list = files(&[("m.gguf", bytes(3_000_000))]);
     let server = Server::new(move |request| list.answer(request));
@@ -421,7 +421,7 @@ fn several_files_of_a_model_come_together() {
 }
 
 #[test]
-fn names_of_models_are_told_from_paths() {
+fn names_of_models_are_distinguished_from_paths() {
     for text in ["org/name", "o-1/n_2.gguf-x", "org/name:Q4_K_M", "org/name:a/b.gguf"] {
         assert!(Source::is_meant(text), "{text}");
         assert_eq!(source(text).to_string(), text);

@@ -72,7 +72,7 @@ impl<'a> Client<'a> {
             .filter(|uri: &Uri| {
                 matches!(uri.scheme_str(), Some("http" | "https")) && uri.authority().is_some()
             })
-            .ok_or_else(|| Error::invalid(format!("{address:?} is no address of a hub")))?;
+            .ok_or_else(|| Error::invalid(format!("{address:?} is not the address of a hub")))?;
         let config = Agent::config_builder()
             .max_redirects(0)
             .http_status_as_error(false)
@@ -149,8 +149,8 @@ impl<'a> Client<'a> {
                     }
                     let _ = fs::remove_file(wanted.incomplete);
                     return Err(Error::bad_file(format!(
-                        "{}: the sha256 of what came is {found}, the hub says {sha256}; it was \
-                         thrown away",
+                        "{}: the sha256 of the download is {found}, the hub lists {sha256}; it \
+                         was discarded",
                         wanted.name
                     )));
                 }
@@ -208,7 +208,7 @@ impl<'a> Client<'a> {
             }
             StatusCode::RANGE_NOT_SATISFIABLE => {
                 partial.restart().map_err(disk)?;
-                return Err(lie("says that there is nothing from there on".into()));
+                return Err(lie("reports nothing from that offset on".into()));
             }
             // The full file, whatever range was requested.
             _ => {
@@ -341,11 +341,11 @@ impl<'a> Client<'a> {
                  private or gated; {}",
                 match self.options.token {
                     Some(_) => "the token in HF_TOKEN does not open it",
-                    None => "HF_TOKEN takes a token that may read it",
+                    None => "set HF_TOKEN to a token that may read it",
                 }
             ))
             .into()),
-            404 => Err(Error::invalid(format!("{name}: {endpoint} has none (404)")).into()),
+            404 => Err(Error::invalid(format!("{name}: {endpoint} does not have it (404)")).into()),
             408 | 425 | 429 | 500..=599 => Err(Failure::Again(
                 Error::invalid(format!("{name}: {endpoint} answers {status}")),
                 after.map(Duration::from_secs),

@@ -77,7 +77,7 @@ const MAGIC: &[Row] = &[
 ];
 
 pub(super) const MERGE: &str =
-    "an adapter changes a model and is none: merge it into its base model, and name the result";
+    "an adapter is not a model: merge it into its base model, and name the result";
 
 /// Recognises bytes that are not GGUF; `None` for an unknown format. `name` is the file's: its
 /// extension decides if the bytes are ambiguous.
@@ -155,7 +155,7 @@ pub fn stand_in(bytes: &[u8]) -> Option<Foreign> {
     if start.starts_with("<?xml") || start.starts_with("<error") {
         let said = between(text, "<Message>", "</Message>").or(between(text, "<Code>", "</Code>"));
         let said = said.map_or(String::new(), |said| format!(" says {said:?}, and"));
-        let advice = format!("it{said} is what a server sends in the place of a file");
+        let advice = format!("it{said} is what a server sends instead of a file");
         return Some(Foreign { what: "an XML document, not a model", advice });
     }
     None

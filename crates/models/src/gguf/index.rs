@@ -102,7 +102,9 @@ impl Index {
             };
             let (offset, alignment) = (entry.offset, self.alignment);
             if offset % alignment != 0 {
-                return bad(format_args!("{offset} is no multiple of the alignment {alignment}"));
+                return bad(format_args!(
+                    "{offset} is not a multiple of the alignment {alignment}"
+                ));
             }
             // If the type's size is unknown, at least the first byte must exist.
             let len = entry.bytes.unwrap_or(1);
@@ -221,7 +223,7 @@ fn alignment(cursor: &Cursor<'_>, keys: &Names) -> Result<u64> {
     match Value::read(&mut cursor)? {
         Value::U32(n) if n.is_power_of_two() && (8..=65_536).contains(&n) => Ok(n.into()),
         Value::U32(n) => {
-            let problem = format_args!("{n} is no power of two from 8 to 65536");
+            let problem = format_args!("{n} is not a power of two from 8 to 65536");
             Err(cursor.bad("value", at + 4, problem))
         }
         other => Err(cursor.bad("value type", at, format_args!("{}, should be u32", other.kind()))),

@@ -71,7 +71,7 @@ fn parts_that_do_not_fit_are_named() {
             ["m-2", "split.tensors.count: 6, not 5"],
         ),
         (
-            "a tensor that is there already",
+            "a tensor that exists already",
             vec![a.clone(), part(1, 3, 5, &["c", "b"], 9), c.clone()],
             ["m-2", "tensor `b` at byte "],
         ),

@@ -92,10 +92,10 @@ static TYPES: [Type; 35] = [
 fn hint(number: u32) -> &'static str {
     match number {
         31..=33 => {
-            " (q4_0 reordered for one processor, removed from ggml: make the file anew as q4_0)"
+            " (q4_0 reordered for one processor, removed from ggml: convert the file again to q4_0)"
         }
         37 => " (i8_s of microsoft/BitNet)",
-        38 => " (tl1 of microsoft/BitNet, made for one processor: make the file anew as i2_s)",
+        38 => " (tl1 of microsoft/BitNet, made for one processor: convert the file again to i2_s)",
         _ => "",
     }
 }
@@ -154,7 +154,7 @@ impl<'a> Entry<'a> {
                 .checked_mul(*dim)
                 .filter(|n| i64::try_from(*n).is_ok())
                 .ok_or_else(|| {
-                    cursor.bad("dimension", at, format_args!("{dim} makes 2^63 elements or more"))
+                    cursor.bad("dimension", at, format_args!("{dim} gives 2^63 elements or more"))
                 })?;
         }
 

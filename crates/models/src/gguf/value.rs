@@ -98,7 +98,7 @@ impl Kind {
         let number = cursor.u32(field)?;
         let kind = usize::try_from(number).ok().and_then(|n| Kind::ALL.get(n));
         kind.copied().ok_or_else(|| {
-            cursor.bad(field, at, format_args!("{number} is no type of value (0 to 12 are)"))
+            cursor.bad(field, at, format_args!("{number} is not a value type (0 to 12 are)"))
         })
     }
 }
@@ -210,7 +210,7 @@ impl<'a> Value<'a> {
                         return Err(cursor.bad(
                             FIELD,
                             at,
-                            format_args!("{other} is no bool (0 and 1 are)"),
+                            format_args!("{other} is not a bool (0 and 1 are)"),
                         ));
                     }
                 }
@@ -264,7 +264,7 @@ impl<'a> Array<'a> {
 
     fn read(cursor: &mut Cursor<'a>, depth: u32) -> Result<Array<'a>> {
         if depth == MAX_DEPTH {
-            let problem = format_args!("arrays lie more than {MAX_DEPTH} deep in arrays");
+            let problem = format_args!("arrays are nested more than {MAX_DEPTH} deep");
             return Err(cursor.bad("array", cursor.at, problem));
         }
         let kind = Kind::read(cursor, "array item type")?;

@@ -97,7 +97,9 @@ impl Writer {
         let end = size.and_then(|size| self.offset.checked_add(size)?.checked_add(ALIGNMENT));
         let (Some(size), Some(_)) = (size, end) else {
             let block = format.block_len();
-            return Err(wrong(format!("{shape:?} is no rows of {format} blocks of {block}")));
+            return Err(wrong(format!(
+                "{shape:?} does not have whole rows of {format} blocks of {block}"
+            )));
         };
         let number = number_of(format).ok_or_else(|| {
             Error::unsupported(format!("tensor `{name}`: {format} is not written to files"))

@@ -12,7 +12,7 @@
 //! use warploom_testkit::Conformance;
 //! use warploom::{Result, Runtime};
 //!
-//! /// Softmax, by way of an engine of the crate; one of your own lowers to kernels of its own.
+//! /// Softmax by a built-in engine; a real one lowers to its own kernels.
 //! struct Mine(EngineId, Arc<dyn Engine>);
 //!
 //! impl Engine for Mine {
@@ -60,15 +60,15 @@
 //! # }
 //! ```
 //!
-//! # What is held to be right
+//! # Criteria
 //!
 //! A case passes if every output and state is within the row's tolerance. Memory is filled with NaN
 //! before, and the guard zones around buffers must be unchanged. A case that a device reports as
-//! unsupported is `unsupported` and no failure, unless [`Conformance::complete`] is set. Known
-//! errors are declared with a reason ([`KnownFailure`]); a declaration fails as soon as its case
-//! passes. [`super::faults`] show that the suite itself can fail.
+//! unsupported is `unsupported`, which is not a failure, unless [`Conformance::complete`] is set.
+//! Known errors are declared with a reason ([`KnownFailure`]); a declaration fails as soon as its
+//! case passes. [`super::faults`] show that the suite itself can fail.
 //!
-//! # Stable
+//! # Stability
 //!
 //! [`Conformance`], its report and the planted faults are a public interface for other crates and
 //! follow its versioning. The case table grows between versions, so a provider may fail new cases.
@@ -112,7 +112,7 @@ type OnProgress = Box<dyn FnMut(ConformanceProgress<'_>)>;
 
 /// The suite and its options.
 #[derive(Default)]
-#[must_use = "nothing runs before `run` or `run_provider`"]
+#[must_use = "nothing runs until `run` or `run_provider`"]
 pub struct Conformance {
     engines: Vec<Wanted>,
     table: Option<Vec<Case>>,
@@ -282,9 +282,7 @@ impl Conformance {
         let table = self.table.clone().unwrap_or_else(super::cases);
         for beginning in &self.only {
             if !table.iter().any(|case| case.name.starts_with(beginning)) {
-                return Err(Error::invalid(format!(
-                    "no case of the table has a name that begins with {beginning:?}"
-                )));
+                return Err(Error::invalid(format!("no case name starts with {beginning:?}")));
             }
         }
         let wanted = |case: &Case| {

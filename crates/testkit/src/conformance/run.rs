@@ -134,10 +134,10 @@ impl Conformance {
         }
         if runtime.f16_accumulate() {
             let own = case.with_f16_accumulate().on(runtime.device().profile()).into_owned();
-            return (Cow::Owned(own), "sums may be halves".into());
+            return (Cow::Owned(own), "sums may be f16".into());
         }
         match case.on(runtime.device().profile()) {
-            Cow::Owned(own) => (Cow::Owned(own), "matrix hardware takes halves".into()),
+            Cow::Owned(own) => (Cow::Owned(own), "tensor cores take f16".into()),
             same => (same, String::new()),
         }
     }

@@ -49,7 +49,7 @@ impl<'m> Body<'_, 'm> {
                 };
                 let at = self.address(&place)?;
                 let Root::Region(region) = place.root else {
-                    return Err(refused("an atomic of one invocation"));
+                    return Err(refused("an atomic that only one invocation can access"));
                 };
                 self.c.code.atomics.push(Atomic { fun, compare, kind: number.kind });
                 let fun = self.c.code.atomics.len() as u32 - 1;
@@ -85,7 +85,7 @@ impl<'m> Body<'_, 'm> {
                 };
                 self.of_group(what, argument, result)?;
             }
-            Statement::MemoryBarrier(_) => return Err(refused("a barrier of memory alone")),
+            Statement::MemoryBarrier(_) => return Err(refused("a memory-only barrier")),
             Statement::ImageStore { .. } | Statement::ImageAtomic { .. } => {
                 return Err(refused("textures"));
             }

@@ -78,7 +78,7 @@ impl Body<'_, '_> {
         let inner = self.inner(matrix);
         let spot = self.place(data.pointer)?;
         let Root::Region(region) = spot.root else {
-            return Err(refused("a cooperative matrix in memory of one invocation"));
+            return Err(refused("a cooperative matrix in private memory"));
         };
         let of = match *inner {
             TypeInner::CooperativeMatrix { scalar, .. } => scalar,

@@ -146,7 +146,7 @@ impl Body<'_, '_> {
     }
 
     fn scalar(&self, h: Handle<Expression>) -> Result<Scalar> {
-        scalar(self.inner(h)).ok_or_else(|| not_valid("an operand that is no number"))
+        scalar(self.inner(h)).ok_or_else(|| not_valid("an operand that is not a number"))
     }
 
     /// A component of a value, which stays in the value's registers.

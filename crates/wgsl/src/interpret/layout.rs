@@ -160,7 +160,7 @@ pub(super) fn grain(module: &Module, ty: Handle<Type>) -> Result<u32> {
     }
 }
 
-/// Offset and stride of a runtime-sized array, which the type is or ends in.
+/// Offset and stride of the runtime-sized array that is the type or its last member.
 pub(super) fn runtime_array(module: &Module, ty: Handle<Type>) -> Option<(u32, u32)> {
     match module.types[ty].inner {
         TypeInner::Array { size: ArraySize::Dynamic, stride, .. } => Some((0, stride)),

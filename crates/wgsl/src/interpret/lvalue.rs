@@ -61,7 +61,7 @@ impl<'m> Body<'_, 'm> {
             }
             Expression::FunctionArgument(index) => {
                 let Some(inner) = pointee(module, self.inner(h)) else {
-                    return Err(not_valid("a place that is no pointer"));
+                    return Err(not_valid("a place that is not a pointer"));
                 };
                 let base = Some(self.arguments[index as usize]);
                 Ok(Spot { root: Root::Own, fixed: 0, base, inner: Cow::Owned(inner) })
@@ -91,7 +91,7 @@ impl<'m> Body<'_, 'm> {
                 let count = match size {
                     ArraySize::Constant(count) => count.get(),
                     ArraySize::Dynamic => 0,
-                    ArraySize::Pending(_) => return Err(not_valid("a size that is not known")),
+                    ArraySize::Pending(_) => return Err(not_valid("an unknown size")),
                 };
                 let stride = if own { self.c.size_of(base)? } else { stride };
                 (count, stride, Cow::Borrowed(&module.types[base].inner))

@@ -126,7 +126,7 @@ impl Cell {
             *self = FRESH;
         }
         if fresh && how != How::Write && self.write.group == NOBODY.group {
-            return Some((FaultKind::Uninitialised, None, "nobody has written"));
+            return Some((FaultKind::Uninitialised, None, "no invocation has written it"));
         }
         let meets = |touch: &Touch| {
             let apart =

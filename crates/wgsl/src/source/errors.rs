@@ -201,7 +201,7 @@ fn too_deep(code: &str) -> Option<(usize, String)> {
             () if unary > MAX_UNARY => format!("more than {MAX_UNARY} operators in a row"),
             () if operators > MAX_OPERATORS => {
                 format!(
-                    "more than {MAX_OPERATORS} operators in one statement: put parts of it into a let"
+                    "more than {MAX_OPERATORS} operators in one statement: move parts into a let"
                 )
             }
             () => continue,
@@ -231,7 +231,7 @@ fn guarded<T>(words: &Words, run: impl FnOnce() -> T) -> Result<T> {
     catch_unwind(AssertUnwindSafe(run)).map_err(|panic| {
         let what = panic.downcast_ref::<&str>().map(|what| what.to_string());
         let what = what.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_default();
-        let what = format!("the WGSL compiler stopped at a fault of its own: {what}");
+        let what = format!("the WGSL compiler stopped at an internal error: {what}");
         Error::compile(words.located(None, &what))
     })
 }
@@ -253,7 +253,7 @@ fn of_parser(words: &Words, error: &ParseError) -> Error {
     }
     if error.notes().any(|note| note.contains("recursion limit")) {
         let what =
-            "brackets nest deeper here than compilers go: put parts of it into a let or an alias";
+            "brackets nest deeper here than compilers support: move parts into a let or an alias";
         return Error::compile(words.located(Some(deepest(&code)), what));
     }
     let mut what = in_wgsl(message);
@@ -279,14 +279,13 @@ fn plainer(message: &str, label: &str) -> Option<String> {
     if let Some(what) = message.strip_prefix("Not implemented as constant expression: ") {
         let name = what.split(' ').next().unwrap_or_default();
         let name = name[..1.min(name.len())].to_lowercase() + name.get(1..).unwrap_or_default();
-        return Some(format!(
-            "`{name}` of constants alone is not computed: give it a `var` of a function"
-        ));
+        return Some(format!("`{name}` of constants is not evaluated: pass a `var` of a function"));
     }
     if message.starts_with("failed to convert expression to a concrete type") {
         let ty = in_wgsl(label.rsplit(' ').next().unwrap_or_default());
         return Some(format!(
-            "the numbers here have no type of their own ({ty}): give one of them its type, as in 1.0f or 1i"
+            "the numbers here have no concrete type ({ty}): give one of them a suffix, as in \
+             1.0f or 1i"
         ));
     }
     if let Some(to) = message.strip_prefix("Cannot cast scalar components of expression") {
@@ -294,7 +293,7 @@ fn plainer(message: &str, label: &str) -> Option<String> {
         return Some(format!("this cannot be converted to `{ty}`"));
     }
     if message.contains("type is too large") {
-        return Some("this type has more than 2147483647 bytes, and none has".into());
+        return Some("this type exceeds the limit of 2147483647 bytes".into());
     }
     None
 }

@@ -59,7 +59,7 @@ fn causes(error: &dyn std::error::Error) -> String {
 fn too_large(module: &Module, ty: Handle<Type>) -> (Option<Span>, String) {
     let bytes = bytes_of(module, ty);
     let name = type_name(module, &module.types[ty].inner);
-    let what = format!("{name} has {bytes} bytes, and no type has more than {MAX_TYPE_BYTES}");
+    let what = format!("{name} has {bytes} bytes, the limit of a type is {MAX_TYPE_BYTES}");
     (place_of(module, ty), what)
 }
 
@@ -129,7 +129,7 @@ fn of_type(module: &Module, ty: Handle<Type>, error: &TypeError) -> String {
         }
         TypeError::InvalidDynamicArray(member, _) => {
             format!(
-                "member `{member}` of {name} has no fixed size, and only the last may have none"
+                "member `{member}` of {name} has no fixed size, which only the last member may have"
             )
         }
         TypeError::InvalidArraySize(_) => format!("{name} has no positive size"),
@@ -167,7 +167,8 @@ fn of_global(
             )
         }
         GlobalVariableError::InvalidBinding => {
-            "wants @group and @binding if it is storage or uniform, and has none otherwise".into()
+            "needs @group and @binding if it is storage or uniform, and no attributes otherwise"
+                .into()
         }
         GlobalVariableError::Alignment(space, _, why) => {
             format!(
@@ -252,7 +253,8 @@ fn of_function(
             let ty = type_name(module, &module.types[function.local_variables[*handle].ty].inner);
             let why = match source {
                 LocalVariableError::InvalidType(_) => format!(
-                    "cannot be {ty}: it has no fixed size, or holds what only storage and workgroup do"
+                    "cannot be {ty}: it has no fixed size, or contains a type for storage and \
+                     workgroup only"
                 ),
                 LocalVariableError::InitializerType => {
                     format!("is {ty}, and its initial value is not")
@@ -282,9 +284,7 @@ fn of_function(
             let what = match expression {
                 Some(_) => format!("`{name}` returns {want}, and this is not"),
                 None => {
-                    format!(
-                        "`{name}` returns {want}, and a way out of it has no `return`: end it with one"
-                    )
+                    format!("`{name}` returns {want}, but one of its paths has no `return`")
                 }
             };
             (expression.and_then(at), what)
@@ -392,14 +392,10 @@ fn of_expression(
             format!("there is no such operator of {}", text_of(module, function, *of))
         }
         ExpressionError::InvalidArgumentType(fun, index, _) => {
-            format!(
-                "argument {} of {} has a type that it does not take",
-                index + 1,
-                math_name(*fun)
-            )
+            format!("argument {} of {} has an unsupported type", index + 1, math_name(*fun))
         }
         ExpressionError::WrongArgumentCount(fun) => {
-            format!("{} takes another number of arguments", math_name(*fun))
+            format!("{} takes a different number of arguments", math_name(*fun))
         }
         ExpressionError::SelectValuesTypeMismatch { accept, reject } => {
             let (a, b) = (type_name(module, accept), type_name(module, reject));
@@ -412,15 +408,15 @@ fn of_expression(
             format!("there is no value of {}", type_name(module, &module.types[*ty].inner))
         }
         ExpressionError::ShiftAmountTooLarge { .. } => {
-            "the shift is by more bits than there are".into()
+            "the shift exceeds the number of bits".into()
         }
-        ExpressionError::DivideByZero => "division by what is known to be zero".into(),
+        ExpressionError::DivideByZero => "division by a constant zero".into(),
         ExpressionError::UnsupportedWidth(fun, kind, width) => {
-            format!("{} is not there for {}", math_name(*fun), kind_name(*kind, *width))
+            format!("{} does not exist for {}", math_name(*fun), kind_name(*kind, *width))
         }
         ExpressionError::Literal(error) => in_wgsl(&error.to_string()),
         ExpressionError::InvalidImageClass(_) | ExpressionError::ExpectedImageType(_) => {
-            "this is no texture".into()
+            "this is not a texture".into()
         }
         other => {
             let of = text_of(module, function, h);
@@ -432,7 +428,7 @@ fn of_expression(
 fn of_constant(error: &ConstExpressionError) -> String {
     match error {
         ConstExpressionError::NonConstOrOverride | ConstExpressionError::NonFullyEvaluatedConst => {
-            "this is not known before the shader runs, and a constant has to be".into()
+            "this value is unknown at compile time, but a constant is required".into()
         }
         other => format!("this constant is not valid: {}", in_wgsl(&causes(other))),
     }

@@ -73,10 +73,7 @@ impl Override {
             (ScalarKind::Float, 4) => "f32",
             (ScalarKind::Float, 2) => "f16",
             _ => {
-                return Err(format!(
-                    "override `{}` is none of bool, i32, u32, f32 and f16",
-                    self.name
-                ));
+                return Err(format!("override `{}` is not bool, i32, u32, f32 or f16", self.name));
             }
         })
     }

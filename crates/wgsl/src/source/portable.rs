@@ -19,8 +19,9 @@ const REQUIRED: [&str; 3] = [
 pub(super) fn extension(name: &str) -> String {
     let why = match name {
         "f16" => {
-            "not every device computes with f16: use f32, and keep halves two in a u32, which unpack2x16float, \
-             pack2x16float and quantizeToF16 read, write and round without any extension"
+            "not every device computes with f16: use f32, and store f16 values in pairs in a \
+             u32, which unpack2x16float, pack2x16float and quantizeToF16 read, write and round \
+             without any extension"
         }
         "subgroups" => {
             "not every device has subgroups: exchange values through var<workgroup> and workgroupBarrier()"
@@ -40,7 +41,7 @@ pub(super) fn unknown_extension(code: &str) -> Option<(usize, String)> {
     let (at, name) = directive(code, "requires").filter(|(_, name)| !REQUIRED.contains(name))?;
     Some((
         at,
-        format!("the language extension `{name}` is not there; there are {}", REQUIRED.join(", ")),
+        format!("the language extension `{name}` does not exist; known: {}", REQUIRED.join(", ")),
     ))
 }
 
@@ -157,7 +158,7 @@ impl Walk<'_> {
                     | BuiltIn::SubgroupInvocationId,
                 ) => SUBGROUPS.to_string(),
                 Binding::BuiltIn(other) => {
-                    format!("the entry point takes {other:?}, which not every device has")
+                    format!("the entry point takes {other:?}, which not every device supports")
                 }
                 Binding::Location { .. } => "the entry point takes a @location".into(),
             };
@@ -309,7 +310,7 @@ fn of_expression(expression: &Expression) -> Option<String> {
             "cooperative matrices are not on every device".into()
         }
         Expression::Math { fun: fun @ (MathFunction::Inverse | MathFunction::Outer), .. } => {
-            format!("`{}` is no function of WGSL", math_name(*fun))
+            format!("`{}` is not a WGSL function", math_name(*fun))
         }
         _ => return None,
     })

@@ -1,4 +1,4 @@
-//! A tokenizer for what the parser does not report: where a declaration begins and ends.
+//! A tokenizer for positions that the parser does not report: the begin and end of declarations.
 
 use std::ops::Range;
 

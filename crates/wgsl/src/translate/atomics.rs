@@ -14,7 +14,7 @@ impl Body<'_, '_> {
         match pointee(self.inner(pointer)) {
             Some((Pointee::Type(ty), space)) => match module.types[ty].inner {
                 TypeInner::Atomic(scalar) => (scalar, space),
-                _ => broken_invariant("an atomic operation on what is not atomic"),
+                _ => broken_invariant("an atomic operation on a value that is not atomic"),
             },
             _ => broken_invariant("an atomic operation without a pointer"),
         }

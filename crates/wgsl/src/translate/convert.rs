@@ -31,7 +31,7 @@ impl<'a> Writer<'a> {
         }
         if convert.is_none() {
             if is_half(from) || kind == ScalarKind::Bool || from.kind == ScalarKind::Bool {
-                return self.refuse("a bitcast of halves or bools");
+                return self.refuse("a bitcast of f16 or bool");
             }
             let name = format!("bits_{}", tag(to));
             return self.lift(&name, a.size, result, &arg, &mut |w, t| w.bitcast(from, to, &t[0]));

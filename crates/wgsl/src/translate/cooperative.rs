@@ -27,7 +27,7 @@ WL_FN u32 wl_coop_lane(void) {
     asm(\"mov.u32 %0, %%laneid;\" : \"=r\"(lane));
     return lane;
 }
-// Halves `at` and `at + step`.
+// The f16 values `at` and `at + step`.
 WL_FN u32 wl_coop_pair(const f16* p, u32 at, u32 step) {
     return (u32)p[at] | ((u32)p[at + step] << 16);
 }

@@ -178,7 +178,7 @@ impl<'a> Body<'_, 'a> {
                 ref inner => self.loaded(place.text(), inner),
             },
             Some((Pointee::Value(inner), _)) => self.loaded(place.text(), &inner),
-            None => broken_invariant("a load from what is no pointer"),
+            None => broken_invariant("a load from a value that is not a pointer"),
         }
     }
 

@@ -179,7 +179,7 @@ impl<'a> Writer<'a> {
 
     pub(super) fn matrix_math(&mut self, fun: F, a: &Operand) -> Result<String> {
         let TypeInner::Matrix { columns, rows, scalar } = *a.inner else {
-            return self.refuse(format!("{fun:?} of what is no matrix"));
+            return self.refuse(format!("{fun:?} of a value that is not a matrix"));
         };
         let ty = self.value_type(a.inner)?;
         let (result, text) = match fun {

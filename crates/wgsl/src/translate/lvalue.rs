@@ -74,7 +74,7 @@ impl Body<'_, '_> {
     fn step(&mut self, base: Handle<Expression>, index: Index) -> Result<Place> {
         let module = self.w.module;
         let Some((to, space)) = pointee(self.inner(base)) else {
-            broken_invariant("an index into a pointer that is none");
+            broken_invariant("an index into a value that is not a pointer");
         };
         let inner = match to {
             Pointee::Type(ty) => match module.types[ty].inner {

@@ -192,7 +192,7 @@ impl<'a> Body<'_, 'a> {
             }
             Some((Pointee::Type(ty), _)) => &module.types[ty].inner,
             Some((Pointee::Value(ref inner), _)) => &inner.clone(),
-            None => warploom_core::error::broken_invariant("a store to what is no pointer"),
+            None => warploom_core::error::broken_invariant("a store without a pointer"),
         };
         let line = match inner {
             TypeInner::Atomic(_) => self.atomic_store(pointer, &value)?,

@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn who_may_read_ahead_neither_waits_nor_lets_others_begin() {
+    fn kernels_that_read_ahead_neither_wait_nor_allow_an_early_start() {
         let marks = ["wl_begin();", "wl_wait();", "* __restrict__ x", "y["];
         let body = "if (lid >= n.x) { return; } y[lid] = at(lid);";
         let ahead = Options { reads_ahead: true, ..Options::default() };
@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn who_leaves_waits() {
+    fn an_early_return_waits() {
         let marks = ["wl_wait();", "return;", "y["];
         let found = order("if (lid >= n.x) { return; } y[lid] = 1.0;", &marks);
         assert_eq!(found, ["wl_wait();", "return;", "wl_wait();", "y[", "return;"]);
@@ -214,7 +214,7 @@ mod tests {
     ];
 
     #[test]
-    fn who_is_followed_waits_before_the_next_begins() {
+    fn a_kernel_that_allows_overlap_waits_before_the_next_starts() {
         let followed = || Options { allows_overlap: true, ..Options::default() };
         let steady = Options { steady: vec![1], ..followed() };
         let found = order_with("let b = x[lid]; y[lid] = b;", &TURNS, steady);
@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_beside_waits_wherever_it_ends() {
+    fn an_overlapping_kernel_waits_at_every_exit() {
         let beside = || Options { overlaps_previous: true, ..Options::default() };
         let found = order_with(WAYS[1], &TURNS, beside());
         let ends = ["wl_wait();", "return;"];
@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn who_reads_ahead_is_neither_followed_nor_beside() {
+    fn a_kernel_that_reads_ahead_takes_no_part_in_overlap() {
         let options = Options {
             reads_ahead: true,
             allows_overlap: true,

@@ -337,7 +337,7 @@ impl<'a> BenchMemory<'a> {
             let completion = block_on(device.wait(ticket))?;
             let seconds = match completion.timestamps[..] {
                 [begin, end] if end > begin => (end - begin) as f64 * 1e-9,
-                // The device clock stands still or is absent.
+                // The device clock does not advance or is absent.
                 _ => begin.elapsed().as_secs_f64(),
             };
             Ok((completion, seconds))
@@ -382,16 +382,16 @@ fn apart<T: Send + 'static>(
         // State left by a panic is in the device, which is shared anyway.
         let done = catch_unwind(AssertUnwindSafe(work));
         // After a timeout the receiver is gone.
-        let _ = give.send(done.map_err(|panic| Apart::Never(told(&*panic))));
+        let _ = give.send(done.map_err(|panic| Apart::Never(panic_message(&*panic))));
     });
     if let Err(error) = spawned {
-        return Err(Apart::Never(format!("no thread was to be had: {error}")));
+        return Err(Apart::Never(format!("no thread could be started: {error}")));
     }
     take.recv_timeout(limit).unwrap_or(Err(Apart::Late))
 }
 
 /// The message of a panic.
-fn told(panic: &(dyn Any + Send)) -> String {
+fn panic_message(panic: &(dyn Any + Send)) -> String {
     let text = panic.downcast_ref::<&str>().copied();
     let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
     format!("there was a panic: {}", text.unwrap_or("of no text"))

@@ -30,24 +30,24 @@ impl Runtime {
     ) -> Result<Vec<Timing>> {
         options.check()?;
         executes(self)?;
-        let told = |fault| told(task, fault);
+        let failed = |fault| task_error(task, fault);
         let bed = BenchMemory::new(self, task, options, false)?;
         let (mut runners, mut timings, mut expected) = (Vec::new(), Vec::new(), None);
         for (engine, knobs) in ways {
             let trial = task.trial(self.registry(), engine, knobs)?;
-            let (runner, got) = bed.check(trial, false, options.hang_limit).map_err(told)?;
+            let (runner, got) = bed.check(trial, false, options.hang_limit).map_err(failed)?;
             let expected = expected.get_or_insert_with(|| got.clone());
             let wrong = agree(task, expected, &got).err();
             timings.push(Timing { rounds: Vec::new(), wrong });
             runners.push(runner);
         }
         if let Some(first) = runners.first() {
-            bed.warm(first, options.warm_up.max(Duration::from_millis(1))).map_err(told)?;
+            bed.warm(first, options.warm_up.max(Duration::from_millis(1))).map_err(failed)?;
         }
         for round in 0..rounds {
             for i in 0..runners.len() {
                 let i = (i + round) % runners.len();
-                timings[i].rounds.push(bed.time(&runners[i]).map_err(told)?);
+                timings[i].rounds.push(bed.time(&runners[i]).map_err(failed)?);
             }
         }
         Ok(timings)
@@ -73,7 +73,7 @@ impl Runtime {
         options.check()?;
         executes(self)?;
         executes(other)?;
-        let told = |fault| told(task, fault);
+        let failed = |fault| task_error(task, fault);
         let trial = task.trial(self.registry(), engine, knobs)?;
         let (recording, _) = trial.recording(&task.contents, (1, 1), false);
         let profile = other.device().profile();
@@ -91,7 +91,7 @@ impl Runtime {
             ];
             let check =
                 |bed: &BenchMemory<'_>| bed.check(trial.clone(), positive, options.hang_limit);
-            let (own, expected) = check(&beds[0]).map_err(told)?;
+            let (own, expected) = check(&beds[0]).map_err(failed)?;
             let types = written(&task.contents);
             let finite = |point: &Vec<Vec<u8>>| {
                 point.iter().zip(&types).all(|(bytes, (_, dtype))| is_finite(*dtype, bytes))
@@ -99,21 +99,21 @@ impl Runtime {
             if !expected.iter().all(finite) {
                 continue;
             }
-            let (there, got) = check(&beds[1]).map_err(told)?;
+            let (there, got) = check(&beds[1]).map_err(failed)?;
             timings[1].wrong = agree(task, &expected, &got).err();
             let runners = [own, there];
             for (bed, runner) in beds.iter().zip(&runners) {
-                bed.warm(runner, options.warm_up.max(Duration::from_millis(1))).map_err(told)?;
+                bed.warm(runner, options.warm_up.max(Duration::from_millis(1))).map_err(failed)?;
             }
             for round in 0..rounds {
                 for i in [round % 2, (round + 1) % 2] {
-                    timings[i].rounds.push(beds[i].time(&runners[i]).map_err(told)?);
+                    timings[i].rounds.push(beds[i].time(&runners[i]).map_err(failed)?);
                 }
             }
             return Ok(timings);
         }
         Err(Error::invalid(format!(
-            "{}: its result is infinite or NaN on numbers at hand",
+            "{}: its result is infinite or NaN for the test inputs",
             task.label
         )))
     }
@@ -126,13 +126,13 @@ fn executes(runtime: &Runtime) -> Result<()> {
     match profile.kind {
         DeviceKind::Null => {
             let id = profile.id();
-            Err(Error::unsupported(format!("{id} executes nothing that could be timed")))
+            Err(Error::unsupported(format!("{id} executes nothing to time")))
         }
         _ => Ok(()),
     }
 }
 
-fn told(task: &Task, fault: Fault) -> Error {
+fn task_error(task: &Task, fault: Fault) -> Error {
     match fault {
         Fault::Out(why) => Error::device(format!("{}: {why}", task.label)),
         Fault::Stop(error) => error,

@@ -48,7 +48,7 @@ impl Runtime {
         let profile = self.device().profile();
         if profile.kind == DeviceKind::Null {
             let id = profile.id();
-            return Err(Error::unsupported(format!("{id} executes nothing that could be timed")));
+            return Err(Error::unsupported(format!("{id} executes nothing to time")));
         }
         Search::new(self, options).run(tasks, progress)
     }
@@ -226,7 +226,7 @@ impl<'a> Search<'a> {
         self.unsaved.merge(found);
         let (cache, device) = (&self.runtime.tuning.cache, &self.record.device);
         let kept = match cache.path(device) {
-            None => Err("no folder is known, or it is off".to_string()),
+            None => Err("there is no folder, or it is off".to_string()),
             Some(_) => cache.add(self.unsaved.clone()).map_err(|error| error.to_string()),
         };
         if kept.is_ok() {
@@ -288,7 +288,7 @@ impl<'a> Search<'a> {
                 Err(Fault::Stop(error)) => return Err(error),
             }
         }
-        let why = "its result is infinite or NaN on numbers at hand";
+        let why = "its result is infinite or NaN for the test inputs";
         Ok((without(result, why.into()), true))
     }
 }

@@ -33,8 +33,8 @@ impl Lane {
         won as f64 / self.rounds.len().max(1) as f64
     }
 
-    /// Drift: largest over smallest median in the beginning, the middle and the end of the rounds,
-    /// of its time relative to another contender's. 1 for few rounds, which are one part.
+    /// Drift of its time relative to another contender's: the rounds are divided into three parts,
+    /// and this is the largest median over the smallest. 1 if the rounds are too few to divide.
     pub(super) fn spread(&self, other: &Lane) -> f64 {
         let pairs = self.rounds.iter().zip(&other.rounds);
         let ratios: Vec<f64> = pairs.map(|(own, other)| times(own, other)).collect();
@@ -199,7 +199,7 @@ mod tests {
         assert!((drifting[1].ratio - 0.9).abs() < 1e-9 && drifting[1].ahead(&drifting[0]) == 1.0);
         assert!((drifting[1].spread(&drifting[0]) - 0.97 / 0.8).abs() < 1e-9);
         assert!(!wins(&drifting, 1.03));
-        // A disturbed round is none of the medians.
+        // A disturbed round is not one of the medians.
         assert!(wins(&pair(|round| if round == 4 { 3.0 } else { 0.9 }), 1.03));
         // The same with five rounds, whichever is disturbed.
         for disturbed in 0..5 {
@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn it_ends_when_time_is_up_or_nobody_can_win() {
+    fn it_ends_at_the_time_limit_or_if_no_candidate_can_win() {
         let mut runs = 0;
         let mut time = |_: usize| {
             runs += 1;

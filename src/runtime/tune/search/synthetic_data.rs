@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn what_differs_is_told() {
+    fn differences_are_reported() {
         let bytes = |x: &[f32]| -> Vec<u8> { x.iter().flat_map(|x| x.to_le_bytes()).collect() };
         let right = bytes(&[1.0, -2.0, 3.0, f32::NAN]);
         assert_eq!(differ(DType::F32, &right, &bytes(&[1.0005, -2.0, 3.0, f32::NAN]), false), None);

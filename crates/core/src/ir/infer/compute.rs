@@ -36,7 +36,7 @@ pub(super) fn linear(call: &Call<'_>, mode: ComputeMode) -> Rule {
     if mode == ComputeMode::Int8 && !format.is_quantised() {
         let name = weight_name(op);
         return Err(call.fail(format!(
-            "computes in int8, which weight {name:?} in format {format} is not made for"
+            "computes in int8, which weight {name:?} in format {format} does not support"
         )));
     }
     let dims = call.shape(0).dims();
@@ -54,7 +54,7 @@ pub(super) fn whole_blocks(
     let block = format.block_len();
     if !row.modulo(&Dim::from(block)).is(0) && block != 1 {
         return Err(call.fail(format!(
-            "needs rows of weight {name:?} of whole {format} blocks of {block}, not {row}"
+            "needs rows of weight {name:?} to be whole {format} blocks of {block}, not {row}"
         )));
     }
     Ok(())
@@ -177,7 +177,8 @@ pub(super) fn attention_mode(call: &Call<'_>, mode: ComputeMode) -> Result<()> {
         ComputeMode::F32 => Ok(()),
         ComputeMode::F16 if halves => Ok(()),
         _ => Err(call.fail(format!(
-            "computes in {mode}, with keys of {} and values of {}; it takes f32, or f16 where both are f16",
+            "computes in {mode}, with keys of {} and values of {}; it takes f32, or f16 if both \
+             are f16",
             call.dtype(1),
             call.dtype(2)
         ))),

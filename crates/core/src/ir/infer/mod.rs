@@ -323,7 +323,7 @@ fn custom_rule(call: &Call<'_>, custom: &Custom) -> Result<(Shape, DType)> {
 fn argmax_rule(call: &Call<'_>) -> Result<(Shape, DType)> {
     call.float(0)?;
     if call.last(0)?.is(0) {
-        return Err(call.fail("has no largest of nothing"));
+        return Err(call.fail("has no maximum of zero elements"));
     }
     let dims = call.shape(0).dims();
     Ok((dims[..dims.len() - 1].iter().cloned().collect(), DType::U32))

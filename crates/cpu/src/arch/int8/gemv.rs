@@ -8,7 +8,7 @@ use super::super::prefetch;
 use super::staged::{Packing, STAGE, Stage};
 use super::{BLOCK, Codes, IntProduct, Kind};
 
-/// Weight rows at a time: independent accumulators hide latency.
+/// Weight rows processed together; their independent accumulators hide latency.
 const ROWS: usize = 4;
 
 /// See [`IntProduct`], for one row of x; `MOVED` is that of [`Lanes`](super::gemm_panels::Lanes).

@@ -88,7 +88,7 @@ pub(super) fn pairs_of(given: &Given, meter: &Meter) -> Result<Vec<(Value, Value
                 let mut pair = pair.iterate(meter)?;
                 match (pair.len(), pair.pop(), pair.pop()) {
                     (2, Some(value), Some(key)) => ops::put(&mut pairs, key, value, meter)?,
-                    _ => return fault("dict: an element that is no pair"),
+                    _ => return fault("dict: an element that is not a pair"),
                 }
             }
         }
@@ -112,7 +112,7 @@ impl Run<'_> {
                 let mut names: Vec<(Rc<str>, Value)> = Vec::new();
                 for (key, value) in pairs {
                     let Value::Str(name) = &key else {
-                        return fault("namespace: a name that is no text");
+                        return fault("namespace: a name that is not text");
                     };
                     check_name(name.as_str())?;
                     names.push((name.as_str().into(), value));
@@ -143,7 +143,7 @@ impl Run<'_> {
                 let [format] = given.bind("strftime_now", ["format"])?;
                 let format = wanted(format, "strftime_now")?;
                 let Value::Str(format) = &format else {
-                    return fault("strftime_now: the format is no text");
+                    return fault("strftime_now: the format is not text");
                 };
                 let Some(now) = self.now else { return fault("strftime_now: there is no clock") };
                 match time::format(now, format.as_str()) {

@@ -308,7 +308,7 @@ fn round(value: &Value, given: &Given) -> Result<Value> {
     match method.as_str() {
         "common" => match value.as_int() {
             Some(whole) if places >= 0 => Ok(Value::Int(whole)),
-            Some(_) => fault("round: an integer to less than whole numbers is not supported"),
+            Some(_) => fault("round: an integer with a negative precision is not supported"),
             None if places < 0 => fault("round: a negative precision is not supported"),
             None if !number.is_finite() => Ok(Value::Float(number)),
             // Exact decimal digits, ties to even, as Python rounds.

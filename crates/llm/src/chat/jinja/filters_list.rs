@@ -389,7 +389,7 @@ fn unique(value: &Value, given: &Given, meter: &Meter) -> Result<Value> {
     let mut kept = Vec::new();
     for item in value.iterate(meter)? {
         let key = folded(path.get(&item, None, meter)?, case);
-        key.check_key().map_err(|_| error("unique: an item that is no key"))?;
+        key.check_key().map_err(|_| error("unique: an item that cannot be a key"))?;
         let mut known = false;
         for other in &seen {
             known = known || ops::equal(other, &key, meter)?;

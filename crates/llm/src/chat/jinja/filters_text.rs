@@ -248,7 +248,7 @@ fn urlencode(value: &Value, given: &Given, meter: &Meter) -> Result<Value> {
     for (index, pair) in items.into_iter().enumerate() {
         let pair = pair.iterate(meter)?;
         let [key, value] = pair.as_slice() else {
-            return fault("urlencode: an element that is no pair");
+            return fault("urlencode: an element that is not a pair");
         };
         if index > 0 {
             out.own("&");

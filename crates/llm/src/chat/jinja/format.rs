@@ -122,7 +122,7 @@ fn field(
         }
         Some('a') => {
             let Value::Str(text) = &value else {
-                return fault("!a of what is no text is not supported");
+                return fault("!a of a value that is not text is not supported");
             };
             value = Value::Str(text.derive(&quoted(text.as_str(), true)));
         }
@@ -331,7 +331,7 @@ fn integer(number: i128, spec: &Spec, meter: &Meter) -> Result<Text> {
     }
     if let Some(sign) = spec.group {
         if spec.align == Some('=') && spec.fill == Some('0') {
-            return fault("groups of digits behind zeros are not supported");
+            return fault("digit grouping with zero padding is not supported");
         }
         digits = grouped(&digits, by, sign);
     }
@@ -377,7 +377,7 @@ fn float(number: f64, spec: &Spec, meter: &Meter) -> Result<Text> {
     }
     if let Some(sign) = spec.group.filter(|_| number.is_finite()) {
         if spec.align == Some('=') && spec.fill == Some('0') {
-            return fault("groups of digits behind zeros are not supported");
+            return fault("digit grouping with zero padding is not supported");
         }
         let whole = digits.find(['.', 'e', 'E', '%']).unwrap_or(digits.len());
         digits = format!("{}{}", grouped(&digits[..whole], 3, sign), &digits[whole..]);

@@ -283,7 +283,7 @@ impl<'a> Lexer<'a> {
             let text = rest[..end].replace('_', "");
             let number = text.parse().map_err(|_| SyntaxError {
                 line: self.line,
-                what: format!("{text:.40} is no number"),
+                what: format!("{text:.40} is not a number"),
             })?;
             self.push(Token::Float(number));
             self.advance(end);
@@ -395,7 +395,7 @@ fn unescape(text: &str) -> Result<String, String> {
                 continue;
             }
         };
-        out.push(hex.ok_or("an escape for what is no character")?);
+        out.push(hex.ok_or("an escape that is not a character")?);
     }
     Ok(out)
 }

@@ -83,7 +83,7 @@ impl Meter {
                 self.total.set(left);
                 Ok(())
             }
-            None => fault("all that is computed together goes beyond the limit of a template"),
+            None => fault("all values together exceed the limit of a template"),
         }
     }
 
@@ -91,7 +91,7 @@ impl Meter {
     pub(super) fn fits(&self, bytes: Option<usize>) -> Result<()> {
         match bytes {
             Some(bytes) if bytes as u64 <= self.value => self.spend(bytes as u64 + NODE),
-            _ => fault("a value goes beyond the limit of a template"),
+            _ => fault("a value exceeds the limit of a template"),
         }
     }
 
@@ -107,7 +107,7 @@ impl Meter {
                 self.written.set(left);
                 Ok(())
             }
-            None => fault("the text goes beyond the limit of a template"),
+            None => fault("the text exceeds the limit of a template"),
         }
     }
 

@@ -161,7 +161,7 @@ fn text_method(text: &Text, name: &str, given: &Given, meter: &Meter) -> Result<
             };
             let (old, new) = (wanted(old, name)?, wanted(new, name)?);
             let count = count.map_or(Some(-1), |count| count.as_int());
-            let count = count.ok_or_else(|| error("replace: a count that is no integer"))?;
+            let count = count.ok_or_else(|| error("replace: a count that is not an integer"))?;
             let made = replace(text, text_arg(&old, name)?, text_arg(&new, name)?, count, meter)?;
             Ok(Value::Str(made))
         }
@@ -374,7 +374,7 @@ fn widened(text: &Text, name: &str, given: &Given, meter: &Meter) -> Result<Valu
 fn split(text: &Text, from_right: bool, given: &Given, meter: &Meter) -> Result<Value> {
     let [between, most] = given.bind("split", ["sep", "maxsplit"])?;
     let most = most.map_or(Some(-1), |most| most.as_int());
-    let most = most.ok_or_else(|| error("split: a count that is no integer"))?;
+    let most = most.ok_or_else(|| error("split: a count that is not an integer"))?;
     let most =
         if most < 0 { usize::MAX - 1 } else { usize::try_from(most).unwrap_or(usize::MAX - 1) };
     let most = most.min(usize::MAX - 1);

@@ -91,7 +91,7 @@ fn repeat(value: &Value, times: i128, meter: &Meter) -> Result<Value> {
                 _ => Value::tuple(values, meter),
             }
         }
-        _ => fault("a value that is no sequence cannot be repeated"),
+        _ => fault("a value that is not a sequence cannot be repeated"),
     }
 }
 

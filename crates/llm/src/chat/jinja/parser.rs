@@ -352,7 +352,7 @@ impl Parser {
             let default = match self.skip_sign("=") {
                 true => Some(self.expression(true)?),
                 false if params.last().is_some_and(|(_, default)| default.is_some()) => {
-                    return self.fail("a parameter without a default behind one with a default");
+                    return self.fail("a parameter without a default after one with a default");
                 }
                 false => None,
             };

@@ -184,7 +184,7 @@ fn converted(
                     out.finish(meter)?
                 }
                 (_, Value::Str(text)) => text.derive(&quoted(text.as_str(), true)),
-                _ => return fault("%a of what is no text is not supported"),
+                _ => return fault("%a of a value that is not text is not supported"),
             };
             joins_markup(is_markup, std::iter::once(&text))?;
             let mut chars = text.as_str().char_indices().map(|(at, _)| at);
