@@ -37,7 +37,7 @@ pub(crate) fn wanted(profile: &DeviceProfile) -> bool {
 /// Runtimes on every device but null, with all it has, and with `floors` also at WebGPU's
 /// guaranteed limits; neither what `doctor` found here nor what `tune` measured counts. Fails where `WARPLOOM_REQUIRE_WEBGPU` is 1 and none is a wgpu device.
 pub(crate) fn every(floors: bool) -> Vec<(String, Runtime)> {
-    let detection = Detection::detect_blocking("auto").unwrap();
+    let detection = Detection::detect("auto").unwrap();
     for (provider, error) in &detection.failures {
         tell(&format!("devices: {provider} failed: {error}"));
     }

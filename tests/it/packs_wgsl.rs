@@ -1,7 +1,6 @@
 //! WGSL that a pack may use: overrides wherever they may stand, every built-in function of the core language, uniform
 //! blocks of any shape; and the words for what is not right. What is right is right on every device.
 
-use warploom::base::platform::block_on;
 use warploom::kernel::pack::Pack;
 use warploom_testkit::pack::{self, Outcome};
 
@@ -26,7 +25,7 @@ fn right(packs: &[(Pack, &str)]) {
             let (row, job) = pack::in_interpreter(pack, &case);
             let Some(job) = job else { panic!("{label}: {row:?}") };
             for (device, runtime) in &runtimes {
-                let row = block_on(pack::on_device(&job, runtime));
+                let row = pack::on_device(&job, runtime);
                 assert!(
                     matches!(row.outcome, Outcome::Right { .. }),
                     "{label} on {device}: {row:?}"
