@@ -8,7 +8,6 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use warploom::base::platform::block_on;
 use warploom::base::{DType, Dim, Format, Shape, ShapeClass, SymbolValues};
 use warploom::engine::{EngineId, Knobs};
 use warploom::ir::{BinaryOp, Graph, Op, UnaryOp};
@@ -179,8 +178,7 @@ fn one(runtime: &Runtime, workload: Workload, size: usize, way: &Way, timed: boo
         true => AnalyzeOptions::default(),
         false => AnalyzeOptions { runs: 1, warm_up: Duration::ZERO },
     };
-    let analysis =
-        block_on(runtime.analyze(&plan, &mut resident, &SymbolValues::new(), &[], &options))?;
+    let analysis = runtime.analyze(&plan, &mut resident, &SymbolValues::new(), &[], &options)?;
     let seconds: f64 = analysis.steps.iter().map(|step| step.median).sum();
     let rate = (4 * size * size * workload.tensors()) as f64 / seconds;
     let steps: Vec<String> = plan.steps.iter().map(|step| step.engine.to_string()).collect();
@@ -207,7 +205,7 @@ fn verify(runtime: &Runtime, workload: Workload, cols: usize, way: &Way) -> Resu
     let bound = operands.iter().map(|(name, numbers)| (name.clone(), bytes(numbers))).collect();
     let (preferred, knobs) = engine_and_knobs(way);
     let options = RunOptions { preferred, knobs, ..RunOptions::default() };
-    let made = block_on(run_graph(runtime, &graph, &SymbolValues::new(), &bound, &options))?;
+    let made = run_graph(runtime, &graph, &SymbolValues::new(), &bound, &options)?;
     let made = made["to"].chunks_exact(4).map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]]));
     let at = |name: &str, i: usize| f64::from(operands[name][i]);
     let mut want = Vec::with_capacity(rows * cols);

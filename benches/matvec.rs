@@ -19,7 +19,6 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use warploom::base::platform::block_on;
 use warploom::base::{ComputeMode, DType, Dim, Format, Shape, ShapeClass, SymbolValues};
 use warploom::engine::{EngineId, Knobs};
 use warploom::ir::{Graph, Op};
@@ -239,11 +238,11 @@ impl Row {
             options.knobs = asked.knobs.clone();
             let graph = graph(&kind, count, told)?;
             let plan = Plan::new(&graph, &class, device.profile(), &options)?;
-            block_on(Instance::new(runtime, plan, &mut resident))
+            Instance::new(runtime, plan, &mut resident)
         };
         let told = instance(true)?;
         let names = told.plan().outputs.iter().map(|output| output.name.clone());
-        let made = block_on(told.read(SymbolValues::new(), Vec::new()))?;
+        let made = told.read(SymbolValues::new(), Vec::new())?;
         let made: BTreeMap<String, Vec<f32>> =
             names.zip(made.iter().map(|bytes| floats(bytes))).collect();
         kind.verify(&weights, &x, &made["first"])?;
@@ -263,12 +262,12 @@ impl Row {
     /// Seconds of this many runs with one wait at the end.
     fn run(&mut self, runs: usize) -> Result<f64> {
         let begin = Instant::now();
-        let start = || block_on(self.instance.begin(SymbolValues::new(), Vec::new()));
+        let start = || self.instance.begin(SymbolValues::new(), Vec::new());
         let mut last = start()?;
         for _ in 1..runs {
             last = start()?;
         }
-        block_on(self.instance.end(last))?;
+        self.instance.end(last)?;
         Ok(begin.elapsed().as_secs_f64())
     }
 

@@ -144,7 +144,7 @@ fn dtype(text: &str) -> Result<DType> {
 
 impl Row {
     /// Puts operands on the device and verifies a chain of them.
-    fn new(runtime: &Arc<Runtime>, dtype: DType, size: usize, chain: usize) -> Result<Row> {
+    fn new(runtime: &Runtime, dtype: DType, size: usize, chain: usize) -> Result<Row> {
         // Of such numbers a product has the variance of its operand, however long the chain is.
         let even = (12.0 / size as f32).sqrt();
         let a = ((Tensor::rand(runtime, [size, size], 1) - 0.5) * 3.4).cast(dtype);

@@ -6,10 +6,8 @@
 //! the device, and eight tokens ahead of the host. `cargo bench --bench sampling` times the device
 //! of `WARPLOOM_DEVICE`, or the best; without `--bench` each figure is taken once, as a test.
 
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use warploom::base::platform::block_on;
 use warploom::base::{DType, Dim, Format, Shape, ShapeClass, SymbolValues};
 use warploom::ir::{Graph, Op};
 use warploom::plan::Plan;
@@ -33,7 +31,7 @@ const ROUNDS: usize = 5;
 
 fn main() -> Result<()> {
     let timed = std::env::args().any(|argument| argument == "--bench");
-    let runtime = Arc::new(Runtime::auto()?);
+    let runtime = Runtime::auto()?;
     println!("{} {}", runtime.device().profile().id(), runtime.device().profile().name);
     let open = Sampling { top_k: 0, top_p: 1.0, min_p: 0.0, ..Sampling::default() };
     for vocabulary in VOCABULARIES {
@@ -97,7 +95,7 @@ fn one_draw(
         want.push(sampler.sample(&mut logits, &text[..position])?);
         host.push(begin.elapsed().as_secs_f64());
     }
-    let made = block_on(run)?;
+    let made = run?;
     if made.get("to") != Some(&bytes(want)) {
         return Err(Error::device(format!("{name} of {vocabulary}: not the host's tokens")));
     }
@@ -116,7 +114,7 @@ fn one_draw(
         true => AnalyzeOptions::default(),
         false => AnalyzeOptions { runs: 1, warm_up: Duration::ZERO },
     };
-    let analysis = block_on(runtime.analyze(&plan, &mut resident, &symbols, &words, &options))?;
+    let analysis = runtime.analyze(&plan, &mut resident, &symbols, &words, &options)?;
     let steps = plan.steps.iter().zip(&analysis.steps);
     let draws = steps.filter(|(step, _)| step.engine.as_str() == "catalogue.sample");
     let seconds: f64 = draws.map(|(_, spread)| spread.median).sum();
@@ -137,7 +135,7 @@ enum Way {
     Ahead,
 }
 
-fn decoding(runtime: &Arc<Runtime>, count: usize) -> Result<()> {
+fn decoding(runtime: &Runtime, count: usize) -> Result<()> {
     let model = Model::open(MODEL, Access::Mmap)?;
     let options = SessionOptions { context: Some(CONTEXT), ..SessionOptions::default() };
     let mut session = Session::new(runtime.clone(), model, options, &mut |_, _| {})?;

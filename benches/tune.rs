@@ -12,7 +12,6 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use warploom::base::platform::block_on;
 use warploom::base::{ComputeMode, DType, Dim, Format, Shape, ShapeClass, SymbolValues};
 use warploom::ir::{Graph, Op};
 use warploom::plan::{Task, tasks};
@@ -312,7 +311,7 @@ fn compared(
     let held = match work.size() <= SMALL {
         true => {
             let run = |graph: &Graph, symbols: &SymbolValues, bytes: &_| {
-                block_on(run_graph(runtime, graph, symbols, bytes, &RunOptions::default()))
+                run_graph(runtime, graph, symbols, bytes, &RunOptions::default())
             };
             match run_case(&work.case()?, &run) {
                 Outcome::Pass(_) => "reference",

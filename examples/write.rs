@@ -2,7 +2,6 @@
 
 use std::io::Write;
 use std::ops::ControlFlow;
-use std::sync::Arc;
 
 use warploom::runtime::Runtime;
 use warploom_llm::{Event, GenerateOptions, Model, Sampling, Session, SessionOptions};
@@ -12,7 +11,7 @@ fn main() -> warploom::Result<()> {
     let args: Vec<String> = std::env::args().skip(1).collect();
     let argument = |i: usize, default: &str| args.get(i).cloned().unwrap_or(default.into());
     let model = Model::open(argument(0, "models/warploom-tiny-llama-Q4_K_M.gguf"), Access::Mmap)?;
-    let runtime = Arc::new(Runtime::builder().device(argument(1, "auto")).build()?);
+    let runtime = Runtime::builder().device(argument(1, "auto")).build()?;
     eprintln!("{}", runtime.startup_line());
     let mut session = Session::new(runtime, model, SessionOptions::default(), &mut |_, _| {})?;
     let sampling = Sampling::greedy();

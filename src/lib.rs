@@ -3,9 +3,12 @@
 //! OpenCL, and the CPU with SIMD.
 //!
 //! It needs no vendor toolkit to build and no driver to start. It detects the available devices,
-//! selects the best one and logs the reason. Only reads wait for a GPU. Futures block the polling
-//! thread on native builds and yield in a browser. Errors name the file, field, shape, node or
-//! device.
+//! selects the best one and logs the reason. Only reads wait for a GPU. Errors name the file, field,
+//! shape, node or device.
+//!
+//! Methods with plain names block and exist on native builds only. Their twins with `_async` exist
+//! everywhere, and their futures never block the thread that polls them. See [`tensor`] and the
+//! example `tokio`.
 //!
 //! # Tensors
 //!
@@ -34,7 +37,7 @@
 //!
 //! ```
 //! use std::collections::BTreeMap;
-//! use warploom::base::{DType, Shape, SymbolValues, platform::block_on};
+//! use warploom::base::{DType, Shape, SymbolValues};
 //! use warploom::ir::{BinaryOp, Graph, Op, UnaryOp};
 //! use warploom::runtime::{RunOptions, Runtime, run_graph};
 //!
@@ -54,7 +57,7 @@
 //! ]
 //! .into();
 //! let (symbols, options) = (SymbolValues::new(), RunOptions::default());
-//! let outputs = block_on(run_graph(&runtime, &graph, &symbols, &bindings, &options))?;
+//! let outputs = run_graph(&runtime, &graph, &symbols, &bindings, &options)?;
 //! assert_eq!(outputs["y"], bytes(&[0.0, 2.0, 3.5, 2.0, 5.0, 6.5]));
 //! # Ok(())
 //! # }

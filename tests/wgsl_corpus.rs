@@ -21,7 +21,6 @@ use std::path::{Path, PathBuf};
 
 use naga::valid::{Capabilities, ValidationFlags, Validator};
 use naga::{AddressSpace, Module, ShaderStage, StorageAccess, TypeInner};
-use warploom::base::platform::block_on;
 use warploom::codegen::spec_wgsl;
 use warploom::kernel::pack::{Case, Pack};
 use warploom::kernel::{Constant, KernelSpec, SourceSpec};
@@ -224,7 +223,7 @@ impl Bench {
         let ids: Vec<String> = match named {
             Some(names) => names.split(',').filter(|n| !n.is_empty()).map(str::to_string).collect(),
             None => {
-                let found = Detection::detect_blocking("auto").unwrap();
+                let found = Detection::detect("auto").unwrap();
                 let devices = found.devices.iter().filter(|device| device.rank.is_some());
                 devices.map(|device| device.profile.id()).collect()
             }
@@ -255,7 +254,7 @@ impl Bench {
             return (if its_own { "fault found" } else { "refused" }, what);
         };
         for runtime in &self.runtimes {
-            let row = block_on(pack::on_device(&job, runtime));
+            let row = pack::on_device(&job, runtime);
             match row.outcome {
                 Outcome::Right { .. } => {}
                 Outcome::Wrong { what } => return ("WRONG", format!("{}: {what}", row.place)),

@@ -4,9 +4,7 @@ use crate::engine::{open_model, open_runtime};
 use crate::explain;
 use crate::explain_args::ExplainArgs;
 use crate::progress::tell;
-use std::sync::Arc;
 use warploom::base::SymbolValues;
-use warploom::base::platform::block_on;
 use warploom::plan::{Analysis, Plan};
 use warploom::runtime::{AnalyzeOptions, DeviceTensors};
 use warploom_llm::{PAST, Run, SEQ, Session, SessionOptions};
@@ -14,7 +12,7 @@ use warploom_llm::{PAST, Run, SEQ, Session, SessionOptions};
 /// Runs a plan on the device and times it, over the model's weights if it has a model, otherwise
 /// over zeros.
 pub(crate) fn analyze(args: &ExplainArgs, plan: &Plan) -> anyhow::Result<Analysis> {
-    let runtime = Arc::new(open_runtime(&args.place)?);
+    let runtime = open_runtime(&args.place)?;
     tell(&runtime.startup_line());
     let model = match (&args.plan, &args.graph_file, &args.place.model) {
         (None, None, _) | (Some(_), None, Some(_)) => Some(open_model(&args.place)?),
@@ -51,7 +49,7 @@ pub(crate) fn analyze(args: &ExplainArgs, plan: &Plan) -> anyhow::Result<Analysi
         None => zeros_for(plan, &symbols)?,
     };
     let options = AnalyzeOptions { runs: args.runs, ..AnalyzeOptions::default() };
-    Ok(block_on(runtime.analyze(plan, resident, &symbols, &inputs, &options))?)
+    Ok(runtime.analyze(plan, resident, &symbols, &inputs, &options)?)
 }
 
 /// Inputs of zeros.

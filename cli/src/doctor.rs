@@ -10,7 +10,6 @@ use serde_json::{Value, json};
 use std::fmt::Write as _;
 use std::io::Write;
 use std::path::Path;
-use warploom::base::platform::block_on;
 use warploom::engine::{DriverKey, ERRATA, errata};
 use warploom::runtime::{Findings, Notebook, Runtime};
 use warploom_testkit::doctor::{Examination, Finding, Limits, examine};
@@ -34,10 +33,10 @@ pub(crate) fn run(args: &DoctorArgs) -> anyhow::Result<Exit> {
         let template = "examining {bar:30} {pos}/{len} engines, {msg}";
         let progress = Progress::of(false, template);
         let cases = warploom_testkit::cases();
-        block_on(examine(&runtime, &cases, &limits, &mut |met, total, engine| {
+        examine(&runtime, &cases, &limits, &mut |met, total, engine| {
             progress.set(met as u64, total as u64);
             progress.name(engine.as_str());
-        }))?
+        })?
     };
     let before = notebook.read(&found.device).unwrap_or_else(|error| {
         tell(&format!("stored results are ignored: {error}"));

@@ -9,7 +9,6 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use warploom::ComputeMode;
-use warploom::base::platform::block_on;
 
 use warploom::plan::Report;
 use warploom::provider::{Device, DeviceKind, DeviceProfile};
@@ -112,14 +111,14 @@ pub(crate) struct Loaded {
     profile: DeviceProfile,
     startup_line: String,
     clock: Option<Arc<Clocked>>,
-    runtime: Arc<Runtime>,
+    runtime: Runtime,
 }
 
 /// Detects devices without opening one.
 pub(crate) fn detect(device: Option<&str>) -> anyhow::Result<Found> {
     let variable = warploom::config::var(&warploom::config::DEVICE);
     let requested = device.or(variable.as_deref()).unwrap_or("auto");
-    let detection = Detection::detect_blocking(requested)?;
+    let detection = Detection::detect(requested)?;
     let selected = detection.selected;
     Ok(Found {
         startup_line: detection.startup_line(),
@@ -187,7 +186,6 @@ impl Loaded {
         (sequences, expected): (usize, Option<Expected>),
         progress: &mut dyn FnMut(u64, u64),
     ) -> anyhow::Result<Loaded> {
-        let runtime = Arc::new(runtime);
         let options = SessionOptions {
             sequences: Some(sequences),
             context: place.context,
@@ -219,7 +217,7 @@ impl Loaded {
         let options = AnalyzeOptions { runs, ..AnalyzeOptions::default() };
         let resident = self.session.resident();
         let analysis = self.runtime.analyze(&plan, resident, &symbols, &inputs, &options);
-        Ok(plan.report().measured(block_on(analysis)?))
+        Ok(plan.report().measured(analysis?))
     }
 
     pub(crate) fn startup_line(&self) -> &str {
@@ -318,7 +316,7 @@ impl Loaded {
             DeviceKind::Discrete | DeviceKind::Integrated => Duration::from_millis(500),
             _ => Duration::ZERO,
         };
-        self.profile.local_bandwidth = block_on(self.runtime.measure_bandwidth())?;
+        self.profile.local_bandwidth = self.runtime.measure_bandwidth()?;
         let ahead = self.session.tokens_ahead() > 1;
         self.warm_up(&ids, busy, ahead)?;
         self.session.truncate(0)?;
@@ -456,7 +454,7 @@ pub(crate) fn measured_profile(device: Option<&str>) -> anyhow::Result<DevicePro
     let runtime = builder.build()?;
     let mut profile = runtime.device().profile().clone();
     if profile.kind != DeviceKind::Null {
-        profile.local_bandwidth = block_on(runtime.measure_bandwidth())?;
+        profile.local_bandwidth = runtime.measure_bandwidth()?;
     }
     Ok(profile)
 }

@@ -9,7 +9,6 @@ use anyhow::{Context, bail};
 use serde::Serialize;
 use std::io::Write;
 use std::path::Path;
-use warploom::base::platform::block_on;
 use warploom::kernel::pack::{MANIFEST, Pack};
 use warploom::runtime::{Detection, Runtime};
 use warploom_testkit::pack::{self, Outcome, Row};
@@ -76,7 +75,7 @@ fn check(args: &CheckArgs) -> anyhow::Result<Exit> {
                 // there.
                 for runtime in job.iter().flat_map(|_| &runtimes) {
                     let Some(job) = &job else { continue };
-                    let row = block_on(pack::on_device(job, runtime));
+                    let row = pack::on_device(job, runtime);
                     tell_row(&mut out, args.json, &row)?;
                     rows.push(row);
                 }
@@ -88,7 +87,7 @@ fn check(args: &CheckArgs) -> anyhow::Result<Exit> {
                 tell_row(&mut out, args.json, &row)?;
                 rows.push(row);
                 for runtime in runtimes.iter().filter(|_| right) {
-                    let row = block_on(pack::operation_on_device(&pack, &cases, runtime))?;
+                    let row = pack::operation_on_device(&pack, &cases, runtime)?;
                     tell_row(&mut out, args.json, &row)?;
                     rows.push(row);
                 }
@@ -128,7 +127,7 @@ fn tell_row(out: &mut impl Write, json: bool, row: &Row) -> anyhow::Result<()> {
 /// The named devices, or every selectable one.
 fn runtimes(names: &[String]) -> anyhow::Result<Vec<Runtime>> {
     let all = || -> anyhow::Result<Vec<String>> {
-        let detection = Detection::detect_blocking("auto")?;
+        let detection = Detection::detect("auto")?;
         let devices = detection.devices.iter().filter(|device| device.rank.is_some());
         Ok(devices.map(|device| device.profile.id()).collect())
     };

@@ -8,7 +8,6 @@ use anyhow::bail;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::io::Write;
-use warploom::base::platform::block_on;
 use warploom::kernel::pack::{Case, MANIFEST, Pack};
 use warploom::runtime::Runtime;
 use warploom::tensor::tuned_name;
@@ -100,7 +99,7 @@ fn variant(
     for case in cases {
         let (row, job) = pack::in_interpreter(&pack, case);
         let row = match &job {
-            Some(job) => block_on(pack::on_device(job, runtime)),
+            Some(job) => pack::on_device(job, runtime),
             None => row,
         };
         match row.outcome {
@@ -109,7 +108,7 @@ fn variant(
             Outcome::Unsupported { why } => bail!("{why}"),
         }
     }
-    Ok(block_on(pack::time(&pack::unchecked(&pack, timed)?, runtime, runs))?)
+    Ok(pack::time(&pack::unchecked(&pack, timed)?, runtime, runs)?)
 }
 
 /// Every combination of the tunable constants; a single empty one if there are none.

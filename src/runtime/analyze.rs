@@ -5,13 +5,12 @@ use std::time::Duration;
 use super::Runtime;
 use super::device_tensors::DeviceTensors;
 use super::instance::{Extra, Instance, single_commands};
+use super::offload::Prepared;
 use crate::base::SymbolValues;
 use crate::base::platform::Clock;
 use crate::error::{Error, Result};
 use crate::plan::{Analysis, Plan, Spread, StepClock};
-use crate::provider::{
-    Args, BufferRange, Command, Device, DeviceKind, PreparedId, Recording, Resource,
-};
+use crate::provider::{Args, BufferRange, Command, DeviceKind, Recording};
 
 /// Measurement options.
 #[derive(Clone, Copy, Debug)]
@@ -31,20 +30,30 @@ impl Default for AnalyzeOptions {
 /// Timed steps per submit: a device has a few thousand timestamps per submit.
 const STEPS: usize = 2000;
 
-/// Prepared work, freed on drop.
-struct Piece<'a> {
-    device: &'a dyn Device,
-    prepared: PreparedId,
+/// A part of the recording.
+struct Piece {
+    prepared: Prepared,
     steps: usize,
 }
 
-impl Drop for Piece<'_> {
-    fn drop(&mut self) {
-        self.device.free(Resource::Prepared(self.prepared));
-    }
-}
-
 impl Runtime {
+    /// As [`Runtime::analyze_async`], blocking.
+    ///
+    /// # Errors
+    /// As [`Runtime::analyze_async`].
+    #[cfg(not(target_arch = "wasm32"))]
+    pub fn analyze(
+        &self,
+        plan: &Plan,
+        resident: &mut DeviceTensors,
+        symbols: &SymbolValues,
+        inputs: &[Vec<u8>],
+        options: &AnalyzeOptions,
+    ) -> Result<Analysis> {
+        let analysis = self.analyze_async(plan, resident, symbols, inputs, options);
+        crate::base::platform::block_on(analysis)
+    }
+
     /// Runs a plan on the device and times it. Whole runs are timed by the host's clock. Steps are
     /// timed by device timestamps or, without those, one by one by the host's clock. Inputs are in
     /// the order of [`Plan::inputs`]. Keeps the device busy for some seconds.
@@ -52,7 +61,7 @@ impl Runtime {
     /// # Errors
     /// Invalid for symbols outside the plan's shape class or an input of the wrong size;
     /// unsupported on a device that executes nothing; any device error.
-    pub async fn analyze(
+    pub async fn analyze_async(
         &self,
         plan: &Plan,
         resident: &mut DeviceTensors,
@@ -66,13 +75,13 @@ impl Runtime {
             let id = profile.id();
             return Err(Error::unsupported(format!("{id} executes nothing to time")));
         }
-        let bandwidth = self.measure_bandwidth().await?;
+        let bandwidth = self.measure_bandwidth_async().await?;
         let extra = Extra { guard: 0, poison: false };
         let (instance, ranges) = Instance::with(self, plan.clone(), resident, &extra).await?;
         let start = Clock::now();
         loop {
             let pending = instance.record(symbols.clone(), inputs.to_vec())?;
-            self.batcher().read(pending).await?;
+            self.batcher().read_async(pending).await?;
             let elapsed = start.elapsed();
             // A browser build has no clock and does one run.
             if elapsed >= options.warm_up || elapsed == Duration::ZERO {
@@ -87,7 +96,7 @@ impl Runtime {
             let pending = instance.record(symbols.clone(), inputs.to_vec())?;
             self.batcher().flush()?;
             host.push(start.elapsed().as_secs_f64());
-            self.batcher().read(pending).await?;
+            self.batcher().read_async(pending).await?;
             whole.push(start.elapsed().as_secs_f64());
         }
         let after = device.counters();
@@ -102,16 +111,16 @@ impl Runtime {
         };
         let mut pieces = Vec::new();
         for recording in &recordings {
-            let prepared = device.prepare(recording, &slots)?;
-            pieces.push(Piece { device, prepared, steps: recording.dispatches() });
+            let prepared = Prepared::new(self.device(), recording, &slots)?;
+            pieces.push(Piece { prepared, steps: recording.dispatches() });
         }
         let mut steps: Vec<Vec<f64>> = vec![Vec::new(); plan.recording.dispatches()];
         let mut spans = Vec::new();
         // The first run includes set-up costs and is discarded.
         for run in 0..=runs {
             spans = match clock {
-                StepClock::Device => stamped(&pieces, &args).await?,
-                StepClock::Host => one_by_one(&pieces, &args).await?,
+                StepClock::Device => self.stamped(&pieces, &args).await?,
+                StepClock::Host => self.one_by_one(&pieces, &args).await?,
             };
             for (step, (begin, end)) in steps.iter_mut().zip(&spans).filter(|_| run > 0) {
                 step.push(end - begin);
@@ -158,37 +167,39 @@ fn timed(recording: &Recording, most: usize) -> Vec<Recording> {
     pieces.into_iter().map(of).collect()
 }
 
-/// Begin and end of each step by the device's clock, in seconds since the first began.
-async fn stamped(pieces: &[Piece<'_>], args: &Args) -> Result<Vec<(f64, f64)>> {
-    let mut spans = Vec::new();
-    let mut origin = None;
-    for piece in pieces {
-        let ticket = piece.device.submit(&[(piece.prepared, args.clone())])?;
-        let stamps = piece.device.wait(ticket).await?.timestamps;
-        if stamps.len() != piece.steps + usize::from(piece.steps > 0) {
-            let (have, steps) = (stamps.len(), piece.steps);
-            return Err(Error::device(format!("{have} timestamps of {steps} steps came back")));
+impl Runtime {
+    /// Begin and end of each step by the device's clock, in seconds since the first began.
+    async fn stamped(&self, pieces: &[Piece], args: &Args) -> Result<Vec<(f64, f64)>> {
+        let mut spans = Vec::new();
+        let mut origin = None;
+        for piece in pieces {
+            let ticket = self.device().submit(&[(piece.prepared.id, args.clone())])?;
+            let stamps = self.batcher().wait(ticket).await?.timestamps;
+            if stamps.len() != piece.steps + usize::from(piece.steps > 0) {
+                let (have, steps) = (stamps.len(), piece.steps);
+                return Err(Error::device(format!("{have} timestamps of {steps} steps came back")));
+            }
+            let origin = *origin.get_or_insert(stamps.first().copied().unwrap_or(0));
+            let seconds = |stamp: u64| stamp.saturating_sub(origin) as f64 * 1e-9;
+            spans.extend(stamps.windows(2).map(|pair| (seconds(pair[0]), seconds(pair[1]))));
         }
-        let origin = *origin.get_or_insert(stamps.first().copied().unwrap_or(0));
-        let seconds = |stamp: u64| stamp.saturating_sub(origin) as f64 * 1e-9;
-        spans.extend(stamps.windows(2).map(|pair| (seconds(pair[0]), seconds(pair[1]))));
+        Ok(spans)
     }
-    Ok(spans)
-}
 
-/// The same by the host's clock, around the submit and wait of each step.
-async fn one_by_one(pieces: &[Piece<'_>], args: &Args) -> Result<Vec<(f64, f64)>> {
-    let mut spans = Vec::new();
-    let clock = Clock::now();
-    for piece in pieces {
-        let begin = clock.elapsed().as_secs_f64();
-        let ticket = piece.device.submit(&[(piece.prepared, args.clone())])?;
-        piece.device.wait(ticket).await?;
-        if piece.steps > 0 {
-            spans.push((begin, clock.elapsed().as_secs_f64()));
+    /// The same by the host's clock, around the submit and wait of each step.
+    async fn one_by_one(&self, pieces: &[Piece], args: &Args) -> Result<Vec<(f64, f64)>> {
+        let mut spans = Vec::new();
+        let clock = Clock::now();
+        for piece in pieces {
+            let begin = clock.elapsed().as_secs_f64();
+            let ticket = self.device().submit(&[(piece.prepared.id, args.clone())])?;
+            self.batcher().wait(ticket).await?;
+            if piece.steps > 0 {
+                spans.push((begin, clock.elapsed().as_secs_f64()));
+            }
         }
+        Ok(spans)
     }
-    Ok(spans)
 }
 
 #[cfg(test)]

@@ -5,6 +5,7 @@ use std::time::Duration;
 use smallvec::smallvec;
 
 use super::Runtime;
+use super::offload::Prepared;
 use crate::base::platform::Clock;
 use crate::base::{DType, Dim, Shape, ShapeClass};
 use crate::error::Result;
@@ -12,8 +13,8 @@ use crate::ir::{Graph, Op};
 use crate::kernel::{Access, KernelSpec, SourceSpec};
 use crate::plan::{Options, Plan};
 use crate::provider::{
-    Args, Binding, BufferRange, Command, Device, DeviceKind, Dispatch, ParamBlock, PreparedId,
-    Recording, Resource, Support, Usage, Word, support,
+    Args, Binding, BufferRange, Command, DeviceKind, Dispatch, ParamBlock, PreparedId, Recording,
+    Support, Usage, Word, support,
 };
 
 /// Time under load until an idle GPU reaches its full clock again.
@@ -39,12 +40,21 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) g
 ";
 
 impl Runtime {
+    /// As [`Runtime::measure_bandwidth_async`], blocking.
+    ///
+    /// # Errors
+    /// As [`Runtime::measure_bandwidth_async`].
+    #[cfg(not(target_arch = "wasm32"))]
+    pub fn measure_bandwidth(&self) -> Result<u64> {
+        crate::base::platform::block_on(self.measure_bandwidth_async())
+    }
+
     /// Bandwidth of device memory in bytes per second: bytes read plus bytes written while a kernel
     /// copies a buffer much larger than the caches. Keeps the device busy for about a second.
     ///
     /// # Errors
     /// Out of memory, and any device error.
-    pub async fn measure_bandwidth(&self) -> Result<u64> {
+    pub async fn measure_bandwidth_async(&self) -> Result<u64> {
         let device = self.device();
         let profile = device.profile();
         let most = profile.max_binding_bytes.min(profile.max_buffer_bytes);
@@ -55,18 +65,14 @@ impl Runtime {
         };
         let bytes = most.min(wanted) / 4096 * 4096;
         let recording = self.copy_recording(bytes)?;
-        for spec in &recording.kernels {
-            device.compile(spec).await?;
-        }
+        self.compile(&recording.kernels).await?;
         let buffers = [0, 1].map(|_| self.pool().take(bytes, Usage::Working));
         let [from, to] = buffers;
         let (from, to) = (from?, to?);
         // Every copy goes from the first slot to the second.
         let slots: Vec<Option<BufferRange>> = vec![Some(from.range()), Some(to.range())];
-        let prepared = device.prepare(&recording, &slots)?;
-        let copied = copies(&**device, prepared, MEASURE).await;
-        device.free(Resource::Prepared(prepared));
-        let (count, time) = copied?;
+        let prepared = Prepared::new(device, &recording, &slots)?;
+        let (count, time) = self.copies(prepared.id, MEASURE).await?;
         Ok((2.0 * bytes as f64 * count as f64 / time.as_secs_f64().max(1e-9)) as u64)
     }
 
@@ -109,28 +115,24 @@ impl Runtime {
         let plan = Plan::new(&graph, &ShapeClass::new(), profile, &Options::new(self.registry()))?;
         Ok(plan.recording)
     }
-}
 
-/// Copies for at least `least`; returns the number of copies and the time taken.
-async fn copies(
-    device: &dyn Device,
-    prepared: PreparedId,
-    least: Duration,
-) -> Result<(usize, Duration)> {
-    let work = vec![(prepared, Args::default()); COPIES];
-    let (mut count, mut warm) = (0, false);
-    let mut start = Clock::now();
-    loop {
-        let ticket = device.submit(&work)?;
-        device.wait(ticket).await?;
-        count += COPIES;
-        let elapsed = start.elapsed();
-        // A browser build has no clock and does one round.
-        if elapsed == Duration::ZERO || (warm && elapsed >= least) {
-            return Ok((count, elapsed));
-        }
-        if !warm && elapsed >= WARM_UP {
-            (count, warm, start) = (0, true, Clock::now());
+    /// Copies for at least `least`; returns the number of copies and the time taken.
+    async fn copies(&self, prepared: PreparedId, least: Duration) -> Result<(usize, Duration)> {
+        let work = vec![(prepared, Args::default()); COPIES];
+        let (mut count, mut warm) = (0, false);
+        let mut start = Clock::now();
+        loop {
+            let ticket = self.device().submit(&work)?;
+            self.batcher().wait(ticket).await?;
+            count += COPIES;
+            let elapsed = start.elapsed();
+            // A browser build has no clock and does one round.
+            if elapsed == Duration::ZERO || (warm && elapsed >= least) {
+                return Ok((count, elapsed));
+            }
+            if !warm && elapsed >= WARM_UP {
+                (count, warm, start) = (0, true, Clock::now());
+            }
         }
     }
 }

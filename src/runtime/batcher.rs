@@ -3,6 +3,9 @@
 //! Each thread records into its own queue, so threads do not wait for each other. A queue is
 //! submitted when it holds enough dispatches, when a read needs it, or when another thread records
 //! work on a buffer that it writes. So a reader never overtakes a writer's commands.
+//!
+//! A read waits on the thread that polls it if that may block, else on the thread of the batcher:
+//! one per device.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -10,7 +13,11 @@ use std::task::{Poll, Waker};
 use std::thread::ThreadId;
 
 use crate::base::platform::MaybeSend;
+#[cfg(not(target_arch = "wasm32"))]
+use crate::base::platform::{block_on, runs_in_place};
 use crate::error::{Error, Result};
+#[cfg(not(target_arch = "wasm32"))]
+use crate::provider::worker::Worker;
 use crate::provider::{Args, BufferId, Completion, Device, PreparedId, Ticket};
 
 /// Default number of dispatches after which a queue is submitted.
@@ -47,8 +54,15 @@ pub(super) struct Work {
 pub struct Batcher {
     device: Arc<dyn Device>,
     threshold: usize,
-    state: Mutex<State>,
+    state: Arc<Shared>,
+    /// Waits for the device on behalf of async readers.
+    #[cfg(not(target_arch = "wasm32"))]
+    waiter: Worker,
 }
+
+/// The state, shared with jobs of the waiter.
+#[derive(Default)]
+struct Shared(Mutex<State>);
 
 crate::base::debug_as!(Batcher, |this| device: this.device.profile().id(), threshold: this.threshold);
 
@@ -100,10 +114,10 @@ impl Receipt {
     }
 }
 
-/// Guard of the waiting reader: if that future is dropped, the other readers fail.
-struct Waits<'a>(&'a Batch);
+/// Guard of the one that waits for the device: if it is dropped early, all readers fail.
+struct Waits(Arc<Batch>);
 
-impl Drop for Waits<'_> {
+impl Drop for Waits {
     fn drop(&mut self) {
         if matches!(*self.0.progress(), Progress::Waiting(_)) {
             let text = "the read that waited for this submit was dropped";
@@ -145,12 +159,17 @@ impl Batch {
 impl Batcher {
     /// A batcher that submits a queue after `threshold` dispatches.
     pub fn new(device: Arc<dyn Device>, threshold: usize) -> Batcher {
-        Batcher { device, threshold, state: Mutex::default() }
+        Batcher {
+            device,
+            threshold,
+            state: Arc::default(),
+            #[cfg(not(target_arch = "wasm32"))]
+            waiter: Worker::new("warploom wait"),
+        }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        // A panic between two updates can lose work; its reader then gets an error.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
     /// Records work on this thread's queue and keeps `keep` alive until the submit. Memory returned
@@ -187,7 +206,8 @@ impl Batcher {
         Ok(pending)
     }
 
-    /// Submits this thread's work. Does not wait for a GPU; the CPU provider computes here.
+    /// Submits this thread's work. Does not wait for a GPU; the CPU provider computes here if this
+    /// thread may block.
     ///
     /// # Errors
     /// The device's error, if the submit fails.
@@ -195,7 +215,7 @@ impl Batcher {
         self.flush_queue(&mut self.state(), std::thread::current().id())
     }
 
-    /// Submits the work of every thread. Does not wait for a GPU; the CPU provider computes here.
+    /// Submits the work of every thread, as [`Batcher::flush`] does.
     ///
     /// # Errors
     /// The device's error for the first submit that fails.
@@ -244,11 +264,21 @@ impl Batcher {
         result
     }
 
-    /// Submits the queue of `pending`, waits for it and returns its downloads.
+    /// As [`Batcher::read_async`], blocking.
+    ///
+    /// # Errors
+    /// As [`Batcher::read_async`].
+    #[cfg(not(target_arch = "wasm32"))]
+    pub fn read(&self, pending: Pending) -> Result<Vec<Vec<u8>>> {
+        block_on(self.read_async(pending))
+    }
+
+    /// Submits the queue of `pending`, waits for it and returns its downloads. If the future is
+    /// dropped, other reads of the same submit are not affected, except in a browser.
     ///
     /// # Errors
     /// Any failure since the last read: see [`Device::wait`].
-    pub async fn read(&self, pending: Pending) -> Result<Vec<Vec<u8>>> {
+    pub async fn read_async(&self, pending: Pending) -> Result<Vec<Vec<u8>>> {
         if matches!(*pending.batch.progress(), Progress::Recorded) {
             // The failure is stored in the batch and returned below.
             let _ = self.flush_queue(&mut self.state(), pending.thread);
@@ -263,10 +293,7 @@ impl Batcher {
             _ => None,
         };
         if let Some(ticket) = ticket {
-            let _waits = Waits(&pending.batch);
-            let result = self.device.wait(ticket).await;
-            self.confirm(ticket, &result);
-            pending.batch.finish(result);
+            self.wait_for_batch(ticket, Waits(pending.batch.clone())).await?;
         }
         // Another thread may be waiting for the same submit.
         std::future::poll_fn(|context| match &mut *pending.batch.progress() {
@@ -282,10 +309,48 @@ impl Batcher {
         pending.take()
     }
 
+    /// Waits for the submit of a batch, or has the waiter do so, and ends the wait of its readers.
+    async fn wait_for_batch(&self, ticket: Ticket, waits: Waits) -> Result<()> {
+        #[cfg(not(target_arch = "wasm32"))]
+        if !runs_in_place() {
+            let (device, state) = (self.device.clone(), self.state.clone());
+            // Done even if the reader is dropped; if it panics, `waits` ends the wait.
+            return self.waiter.spawn(move || {
+                let result = block_on(device.wait(ticket));
+                state.confirm(ticket, &result);
+                waits.0.finish(result);
+            });
+        }
+        let result = self.device.wait(ticket).await;
+        self.state.confirm(ticket, &result);
+        waits.0.finish(result);
+        Ok(())
+    }
+
+    /// Waits for a submit that is not the batcher's.
+    ///
+    /// # Errors
+    /// As [`Device::wait`].
+    pub(super) async fn wait(&self, ticket: Ticket) -> Result<Completion> {
+        #[cfg(not(target_arch = "wasm32"))]
+        if !runs_in_place() {
+            let device = self.device.clone();
+            return self.waiter.run(move || block_on(device.wait(ticket))).await;
+        }
+        self.device.wait(ticket).await
+    }
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // A panic between two updates can lose work; its reader then gets an error.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Records the result of a wait, which covers everything submitted before. After a failure all
     /// work in flight is marked as failed, since it may have read invalid data.
     fn confirm(&self, ticket: Ticket, result: &Result<Completion>) {
-        let mut state = self.state();
+        let mut state = self.lock();
         match result {
             Ok(_) => state.unconfirmed.retain(|(other, _)| *other > ticket),
             Err(error) => {
@@ -334,7 +399,6 @@ impl Drop for Batcher {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::base::platform::block_on;
     use crate::base::{Dim, SymbolValues};
     use crate::provider::{
         BufferRange, Command, NullProvider, OpenOptions, Recording, SlotRange, Usage,
@@ -363,8 +427,8 @@ mod tests {
         let first = batcher.record(&work, args(), Keep::default()).unwrap();
         let second = batcher.record(&work, args(), Keep::default()).unwrap();
         assert_eq!(device.counters().submits, 0);
-        assert_eq!(block_on(batcher.read(second)).unwrap().len(), 1);
-        assert_eq!(block_on(batcher.read(first)).unwrap(), [[0xFF, 0xFF, 0xFF, 0x7F]]);
+        assert_eq!(batcher.read(second).unwrap().len(), 1);
+        assert_eq!(batcher.read(first).unwrap(), [[0xFF, 0xFF, 0xFF, 0x7F]]);
         assert_eq!((device.counters().submits, device.counters().waits), (1, 1));
     }
 
@@ -407,7 +471,7 @@ mod tests {
         ];
         device.free(crate::provider::Resource::Prepared(work.prepared));
         for pending in pending {
-            assert!(block_on(batcher.read(pending)).is_err());
+            assert!(batcher.read(pending).is_err());
         }
     }
 
@@ -421,7 +485,7 @@ mod tests {
         batcher.flush().unwrap();
         // The state that `read` leaves while the device works.
         *first.batch.progress() = Progress::Waiting(Vec::new());
-        let waits = Waits(&first.batch);
+        let waits = Waits(first.batch.clone());
         struct Woken(std::sync::atomic::AtomicUsize);
         impl std::task::Wake for Woken {
             fn wake(self: Arc<Self>) {
@@ -432,7 +496,7 @@ mod tests {
         let times = || woken.0.load(std::sync::atomic::Ordering::SeqCst);
         let waker = Waker::from(woken.clone());
         let mut context = std::task::Context::from_waker(&waker);
-        let mut reading = std::pin::pin!(batcher.read(second));
+        let mut reading = std::pin::pin!(batcher.read_async(second));
         for _ in 0..3 {
             assert!(reading.as_mut().poll(&mut context).is_pending());
         }
@@ -443,6 +507,24 @@ mod tests {
             panic!("the submit was never read")
         };
         assert!(error.to_string().contains("dropped"), "{error}");
+    }
+
+    #[test]
+    fn a_dropped_async_read_leaves_the_others_their_results() {
+        let device = NullProvider::device(&OpenOptions::default());
+        let batcher = Batcher::new(device.clone(), 100);
+        let work = work(&device, device.alloc(4, Usage::Working).unwrap());
+        for _ in 0..50 {
+            let [first, second] =
+                [(); 2].map(|()| batcher.record(&work, args(), Keep::default()).unwrap());
+            // Outside `block_on`, so the waiter waits.
+            let mut context = std::task::Context::from_waker(Waker::noop());
+            let mut dropped = Box::pin(batcher.read_async(first));
+            let _ = dropped.as_mut().poll(&mut context);
+            drop(dropped);
+            assert_eq!(batcher.read(second).unwrap().len(), 1);
+        }
+        assert_eq!((device.counters().submits, device.counters().waits), (50, 50));
     }
 
     #[test]

@@ -6,7 +6,9 @@ use std::sync::Arc;
 
 use super::device_findings::doctor_by_env;
 use super::select::{Providers, providers};
-use super::{Detection, Runtime, Sync, TuneCache, TuneMode, bad_var, batcher, registry_of};
+use super::{Detection, Runtime, SyncMode, TuneCache, TuneMode, bad_var, batcher, registry_of};
+#[cfg(not(target_arch = "wasm32"))]
+use crate::base::platform::{block_on, runs_in_place};
 use crate::config;
 #[cfg(feature = "packs")]
 use crate::engine::PackEngine;
@@ -14,6 +16,8 @@ use crate::engine::{Engine, EngineId, Registry};
 use crate::error::Result;
 #[cfg(feature = "packs")]
 use crate::kernel::pack::Pack;
+#[cfg(not(target_arch = "wasm32"))]
+use crate::provider::worker::on_thread;
 use crate::provider::{Device, OpenOptions, Provider};
 
 /// Builder of a [`Runtime`]. A setting that is not made comes from the environment, then from
@@ -25,7 +29,7 @@ pub struct RuntimeBuilder {
     memory_budget: Option<Option<u64>>,
     threads: Option<Option<usize>>,
     floor: bool,
-    sync: Option<Sync>,
+    sync: Option<SyncMode>,
     deterministic: Option<bool>,
     f16_accumulate: Option<bool>,
     trusting: Option<bool>,
@@ -77,7 +81,7 @@ impl RuntimeBuilder {
     }
 
     /// When the host waits for the device.
-    pub fn sync(mut self, sync: Sync) -> RuntimeBuilder {
+    pub fn sync(mut self, sync: SyncMode) -> RuntimeBuilder {
         self.sync = Some(sync);
         self
     }
@@ -196,14 +200,19 @@ impl RuntimeBuilder {
     /// a provider with an invalid or duplicate name.
     #[cfg(not(target_arch = "wasm32"))]
     pub fn detect(&self) -> Result<Detection> {
-        crate::base::platform::block_on(self.detect_async())
+        block_on(self.detect_async())
     }
 
-    /// As `detect`, as a future. On native builds it blocks the polling thread.
+    /// As `detect`, as a future.
     ///
     /// # Errors
     /// As `detect`.
     pub async fn detect_async(&self) -> Result<Detection> {
+        #[cfg(not(target_arch = "wasm32"))]
+        if !runs_in_place() {
+            let builder = self.clone();
+            return on_thread("warploom open", move || builder.detect()).await;
+        }
         Detection::among(&providers(&self.providers)?, &self.requested()).await
     }
 
@@ -220,14 +229,18 @@ impl RuntimeBuilder {
     /// requested by name is never replaced by another.
     #[cfg(not(target_arch = "wasm32"))]
     pub fn build(self) -> Result<Runtime> {
-        crate::base::platform::block_on(self.build_async())
+        block_on(self.build_async())
     }
 
-    /// As `build`, as a future. On native builds it blocks the polling thread.
+    /// As `build`, as a future.
     ///
     /// # Errors
     /// As `build`.
     pub async fn build_async(self) -> Result<Runtime> {
+        #[cfg(not(target_arch = "wasm32"))]
+        if !runs_in_place() {
+            return on_thread("warploom open", move || self.build()).await;
+        }
         // Settings are checked before a driver is initialised.
         let decided = self.clone().decide()?;
         let options = OpenOptions {
@@ -239,9 +252,7 @@ impl RuntimeBuilder {
         let mut detection = Detection::to_open(&providers, &self.requested()).await?;
         let device = detection.open(&providers, options).await?;
         tracing::info!("{}", detection.startup_line());
-        let mut runtime = Runtime::decided(device, decided)?;
-        runtime.detection = detection;
-        Ok(runtime)
+        Runtime::decided(device, decided, detection)
     }
 
     /// A runtime on a device that is already open, such as an embedder's. Settings that only apply
@@ -250,7 +261,8 @@ impl RuntimeBuilder {
     /// # Errors
     /// Invalid for an unreadable environment variable that is needed, or a duplicate engine.
     pub fn build_on(self, device: Arc<dyn Device>) -> Result<Runtime> {
-        Runtime::decided(device, self.decide()?)
+        let detection = Detection::given(device.profile());
+        Runtime::decided(device, self.decide()?, detection)
     }
 
     fn decide(self) -> Result<Decided> {
@@ -274,7 +286,7 @@ impl RuntimeBuilder {
 
 /// Resolved settings of a runtime, without the device.
 pub(super) struct Decided {
-    pub(super) sync: Sync,
+    pub(super) sync: SyncMode,
     pub(super) budget: Option<u64>,
     pub(super) deterministic: bool,
     pub(super) f16_accumulate: bool,
@@ -360,10 +372,10 @@ fn threads_by_env() -> Result<Option<usize>> {
     threads.map(Some).ok_or_else(|| bad_var(&config::THREADS, &text))
 }
 
-fn sync_by_env() -> Result<Sync> {
+fn sync_by_env() -> Result<SyncMode> {
     match config::var(&config::SYNC).as_deref() {
-        None | Some("lazy") => Ok(Sync::Lazy),
-        Some("eager") => Ok(Sync::Eager),
+        None | Some("lazy") => Ok(SyncMode::Lazy),
+        Some("eager") => Ok(SyncMode::Eager),
         Some(other) => Err(bad_var(&config::SYNC, other)),
     }
 }

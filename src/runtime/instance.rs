@@ -5,14 +5,13 @@ use std::sync::Arc;
 
 use super::batcher::{Batcher, Keep, Pending, Receipt, Work};
 use super::device_tensors::{DeviceTensors, Held};
-use super::{Runtime, Sync};
+use super::offload::Prepared;
+use super::{Runtime, SyncMode};
 use crate::base::SymbolValues;
 use crate::error::{Error, Result};
 use crate::memory::{Pool, PooledBuffer};
 use crate::plan::{Bindings, Plan, SlotRole};
-use crate::provider::{
-    Args, BufferRange, Command, Device, PreparedId, Recording, Resource, SlotDecl, Usage,
-};
+use crate::provider::{Args, BufferRange, Command, Device, Recording, SlotDecl, Usage};
 
 /// Outputs of a run by name: bytes, little-endian, row-major.
 pub type Outputs = BTreeMap<String, Vec<u8>>;
@@ -32,22 +31,14 @@ pub struct Instance {
 
 crate::base::debug_as!(Instance, |this| plan: this.plan.name, device: this.owned.device.profile().id());
 
-/// Resources freed with the last of an instance and its recorded work.
+/// Resources freed with the last of an instance and its recorded work, in this order.
 struct Owned {
     device: Arc<dyn Device>,
-    prepared: Vec<PreparedId>,
+    prepared: Vec<Prepared>,
     /// Arena, inputs and constants.
     buffers: Vec<PooledBuffer>,
     /// Weights and states.
     resident: Vec<Arc<PooledBuffer>>,
-}
-
-impl Drop for Owned {
-    fn drop(&mut self) {
-        for prepared in &self.prepared {
-            self.device.free(Resource::Prepared(*prepared));
-        }
-    }
 }
 
 /// Owner of the memory of intermediates.
@@ -99,7 +90,7 @@ impl Instance {
     /// # Errors
     /// Compile errors that name the kernel; out of memory; invalid if `resident` lacks a name or
     /// has too few bytes for it; unsupported if the plan needs features that this device lacks.
-    pub async fn new(
+    pub async fn new_async(
         runtime: &Runtime,
         plan: Plan,
         resident: &mut DeviceTensors,
@@ -114,7 +105,11 @@ impl Instance {
     /// # Errors
     /// Compile errors that name the kernel; out of memory; invalid for a plan that reads several
     /// weights as one and was made without [`Bound::weights`](crate::plan::Bound).
-    pub async fn unbound(runtime: &Runtime, plan: Plan, workspace: Workspace) -> Result<Instance> {
+    pub async fn unbound_async(
+        runtime: &Runtime,
+        plan: Plan,
+        workspace: Workspace,
+    ) -> Result<Instance> {
         let extra = Extra { guard: 0, poison: false };
         let source = Source::Open(workspace);
         Instance::from_source(runtime, plan, source, &extra).await.map(|(instance, _)| instance)
@@ -142,14 +137,7 @@ impl Instance {
             plan.fits(device.profile())?;
         }
         tracing::debug!("{}", plan.explain());
-        // All kernels are requested before the first is awaited: some devices compile in parallel.
-        let kernels = &plan.recording.kernels;
-        let compiling: Vec<_> = kernels.iter().map(|spec| device.compile(spec)).collect();
-        for (spec, compiled) in kernels.iter().zip(compiling) {
-            compiled.await.map_err(|e| {
-                e.context(format_args!("compiling {spec} on {}", device.profile().id()))
-            })?;
-        }
+        runtime.compile(&plan.recording.kernels).await?;
         let mut owned = Owned {
             device: device.clone(),
             prepared: Vec::new(),
@@ -203,25 +191,35 @@ impl Instance {
             ids.dedup();
             ids.into()
         };
-        let mut prepare = |recording: &Recording| -> Result<Work> {
-            let prepared = device.prepare(recording, &ranges)?;
+        let made = runtime.offload(move |runtime| {
+            let prepare = |recording: &Recording| -> Result<(Prepared, Work)> {
+                let prepared = Prepared::new(runtime.device(), recording, &ranges)?;
+                let work = Work {
+                    prepared: prepared.id,
+                    dispatches: recording.dispatches(),
+                    downloads: recording.downloads(),
+                    buffers: touched.clone(),
+                };
+                Ok((prepared, work))
+            };
+            let whole = prepare(&plan.recording)?;
+            let steps = match runtime.sync() {
+                SyncMode::Lazy => None,
+                SyncMode::Eager => Some(
+                    single_commands(&plan.recording)
+                        .map(|(label, recording)| Ok((label, prepare(&recording)?)))
+                        .collect::<Result<Vec<_>>>()?,
+                ),
+            };
+            Ok((plan, ranges, whole, steps))
+        });
+        let (plan, ranges, (prepared, work), steps) = made.await?;
+        owned.prepared.push(prepared);
+        let mut keep = |(label, (prepared, work))| {
             owned.prepared.push(prepared);
-            Ok(Work {
-                prepared,
-                dispatches: recording.dispatches(),
-                downloads: recording.downloads(),
-                buffers: touched.clone(),
-            })
+            (label, work)
         };
-        let work = prepare(&plan.recording)?;
-        let stepwise = match runtime.sync() {
-            Sync::Lazy => None,
-            Sync::Eager => Some(
-                single_commands(&plan.recording)
-                    .map(|(label, recording)| Ok((label, prepare(&recording)?)))
-                    .collect::<Result<_>>()?,
-            ),
-        };
+        let stepwise = steps.map(|steps| steps.into_iter().map(&mut keep).collect());
         let batcher = runtime.batcher().clone();
         let open = ranges.iter().enumerate().filter(|(_, range)| range.is_none());
         let open = open.map(|(slot, _)| slot as u32).collect();
@@ -267,7 +265,7 @@ impl Instance {
     ///
     /// # Errors
     /// As [`Bindings::resolve`], and any device error.
-    pub async fn read_with(&self, bindings: Bindings) -> Result<Vec<Vec<u8>>> {
+    pub async fn read_with_async(&self, bindings: Bindings) -> Result<Vec<Vec<u8>>> {
         let args = bindings.resolve(&self.plan, &self.open)?;
         let symbols = args.symbols.clone();
         let mut downloads = match self.stepwise.is_some() {
@@ -275,7 +273,7 @@ impl Instance {
             false => {
                 let work = touching(&self.work, &args);
                 let pending = self.record_work(&work, args, Keep::default())?;
-                self.batcher.read(pending).await?
+                self.batcher.read_async(pending).await?
             }
         };
         self.plan.cut_downloads(&symbols, &mut downloads)?;
@@ -325,15 +323,19 @@ impl Instance {
     ///
     /// # Errors
     /// As [`Instance::record`], and any device error.
-    pub async fn read(&self, symbols: SymbolValues, inputs: Vec<Vec<u8>>) -> Result<Vec<Vec<u8>>> {
-        self.end(self.begin(symbols, inputs).await?).await
+    pub async fn read_async(
+        &self,
+        symbols: SymbolValues,
+        inputs: Vec<Vec<u8>>,
+    ) -> Result<Vec<Vec<u8>>> {
+        self.end_async(self.begin_async(symbols, inputs).await?).await
     }
 
     /// Submits one run to the device. Nothing waits, except in eager mode.
     ///
     /// # Errors
     /// As [`Instance::record`], and the device's error if the submit fails.
-    pub async fn begin(&self, symbols: SymbolValues, inputs: Vec<Vec<u8>>) -> Result<Begun> {
+    pub async fn begin_async(&self, symbols: SymbolValues, inputs: Vec<Vec<u8>>) -> Result<Begun> {
         let stage = if self.stepwise.is_some() {
             self.check(&symbols, &inputs)?;
             let (symbols, buffers) = (symbols.clone(), Vec::new());
@@ -351,9 +353,9 @@ impl Instance {
     ///
     /// # Errors
     /// Any device error.
-    pub async fn end(&self, begun: Begun) -> Result<Vec<Vec<u8>>> {
+    pub async fn end_async(&self, begun: Begun) -> Result<Vec<Vec<u8>>> {
         let mut downloads = match begun.stage {
-            Stage::Running(pending) => self.batcher.read(pending).await?,
+            Stage::Running(pending) => self.batcher.read_async(pending).await?,
             Stage::Done(downloads) => downloads,
         };
         self.plan.cut_downloads(&begun.symbols, &mut downloads)?;
@@ -364,8 +366,8 @@ impl Instance {
     /// in flight, at least one, so that the device works while the host reads.
     ///
     /// # Errors
-    /// As [`Instance::begin`] and [`Instance::end`].
-    pub async fn read_all(
+    /// As [`Instance::begin_async`] and [`Instance::end_async`].
+    pub async fn read_all_async(
         &self,
         runs: Vec<(SymbolValues, Vec<Vec<u8>>)>,
         at_once: usize,
@@ -376,12 +378,12 @@ impl Instance {
             if running.len() >= at_once.max(1)
                 && let Some(oldest) = running.pop_front()
             {
-                all.push(self.end(oldest).await?);
+                all.push(self.end_async(oldest).await?);
             }
-            running.push_back(self.begin(symbols, inputs).await?);
+            running.push_back(self.begin_async(symbols, inputs).await?);
         }
         for begun in running {
-            all.push(self.end(begun).await?);
+            all.push(self.end_async(begun).await?);
         }
         Ok(all)
     }
@@ -392,14 +394,14 @@ impl Instance {
         for (label, work) in self.stepwise.iter().flatten() {
             let work = touching(work, &args);
             let pending = self.record_work(&work, args.clone(), Keep::default())?;
-            let done = self.batcher.read(pending).await;
+            let done = self.batcher.read_async(pending).await;
             downloads.extend(done.map_err(|e| e.context(format_args!("step {label:?}")))?);
         }
         Ok(downloads)
     }
 }
 
-/// A run in flight from [`Instance::begin`] until [`Instance::end`] reads it. Dropping it discards
+/// A run in flight from [`Instance::begin_async`] until [`Instance::end_async`] reads it. Dropping it discards
 /// its downloads.
 #[derive(Debug)]
 #[must_use = "read it to see its errors"]

@@ -5,7 +5,13 @@
 //! a plan over several; `batcher` gathers work into submits; `tensor` is the deferred tensor front
 //! end; `tune` measures engines. `select` is the only place in the crate that names the providers.
 //!
-//! Invariant: only reads wait ([`Instance::read`], [`tensor`]), except under `WARPLOOM_SYNC=eager`.
+//! Methods with plain names block and exist on native builds only; their twins with `_async` exist
+//! everywhere. Their futures never block the thread that polls them, unless it polls inside
+//! [`block_on`](crate::base::platform::block_on): then they wait in place, without another thread.
+//! Otherwise one thread per device waits (`batcher`) and one plans and compiles (`offload`).
+//!
+//! Invariant: only reads wait ([`Instance::read_async`], [`tensor`]), except under
+//! `WARPLOOM_SYNC=eager`.
 
 mod analyze;
 mod bandwidth;
@@ -16,7 +22,10 @@ mod device_findings;
 mod device_tensors;
 mod instance;
 #[cfg(not(target_arch = "wasm32"))]
+mod instance_blocking;
+#[cfg(not(target_arch = "wasm32"))]
 mod keep_alive;
+mod offload;
 mod partitioned;
 mod run;
 mod select;
@@ -24,7 +33,7 @@ pub mod tensor;
 mod tune;
 
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError, RwLock};
 
 pub use analyze::AnalyzeOptions;
 pub use batcher::{Batcher, Pending, Receipt};
@@ -34,8 +43,12 @@ pub use device_tensors::{DeviceTensors, WeightSource};
 pub use instance::{Begun, Instance, Outputs, Workspace};
 #[cfg(not(target_arch = "wasm32"))]
 pub use keep_alive::KeepAlive;
-pub use partitioned::{PartitionedInstance, Transfers, run_partitioned};
-pub use run::{RunOptions, run_graph, run_plan};
+#[cfg(not(target_arch = "wasm32"))]
+pub use partitioned::run_partitioned;
+pub use partitioned::{PartitionedInstance, Transfers, run_partitioned_async};
+pub use run::{RunOptions, run_graph_async, run_plan_async};
+#[cfg(not(target_arch = "wasm32"))]
+pub use run::{run_graph, run_plan};
 pub use select::{DetectedDevice, Detection};
 pub use tune::{
     Dropped, Suspect, Timing, TuneCache, TuneMode, TuneOptions, TuneProgress, TuneRecord,
@@ -54,26 +67,35 @@ use crate::error::{Error, Result};
 use crate::kernel::pack::Pack;
 use crate::memory::Pool;
 use crate::plan::Options;
+#[cfg(not(target_arch = "wasm32"))]
+use crate::provider::worker::Worker;
 use crate::provider::{Device, DeviceProfile};
 
-/// An open device and the state shared by everything that runs on it.
-pub struct Runtime {
+/// An open device and the state shared by everything that runs on it. Cloning is cheap: clones are
+/// the same runtime.
+#[derive(Clone)]
+pub struct Runtime(Arc<Inner>);
+
+struct Inner {
     device: Arc<dyn Device>,
     detection: Detection,
     registry: Registry,
     preferred: Vec<EngineId>,
     blocked: Vec<EngineId>,
-    known_wrong: KnownWrong,
+    known_wrong: RwLock<KnownWrong>,
     pool: Pool,
     batcher: Arc<Batcher>,
-    sync: Sync,
+    sync: SyncMode,
     deterministic: bool,
     f16_accumulate: bool,
     tensors: tensor::Cache,
-    tuning: Tuning,
+    tuning: RwLock<Arc<Tuning>>,
+    /// Does the long work of async callers.
+    #[cfg(not(target_arch = "wasm32"))]
+    planner: Worker,
 }
 
-crate::base::debug_as!(Runtime, |this| device: this.device.profile().id(), sync: this.sync, deterministic: this.deterministic);
+crate::base::debug_as!(Runtime, |this| device: this.0.device.profile().id(), sync: this.0.sync, deterministic: this.0.deterministic);
 
 /// Engines known to give wrong results on a device.
 #[derive(Default)]
@@ -101,7 +123,7 @@ impl KnownWrong {
 
 /// When the host waits for the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Sync {
+pub enum SyncMode {
     /// Only at reads.
     Lazy,
     /// After every dispatch, so that errors name the dispatch.
@@ -114,8 +136,16 @@ impl Runtime {
     /// # Errors
     /// As [`RuntimeBuilder::build`].
     #[cfg(not(target_arch = "wasm32"))]
-    pub fn auto() -> Result<Arc<Runtime>> {
-        Runtime::builder().build().map(Arc::new)
+    pub fn auto() -> Result<Runtime> {
+        Runtime::builder().build()
+    }
+
+    /// As `auto`, as a future.
+    ///
+    /// # Errors
+    /// As `auto`.
+    pub async fn auto_async() -> Result<Runtime> {
+        Runtime::builder().build_async().await
     }
 
     /// Returns a builder with default settings.
@@ -128,19 +158,19 @@ impl Runtime {
     ///
     /// # Errors
     /// Invalid for an unreadable environment variable or an unknown engine.
-    pub fn on(device: Arc<dyn Device>, sync: Sync, budget: Option<u64>) -> Result<Runtime> {
+    pub fn on(device: Arc<dyn Device>, sync: SyncMode, budget: Option<u64>) -> Result<Runtime> {
         Runtime::builder().sync(sync).memory_budget(budget).build_on(device)
     }
 
-    fn decided(device: Arc<dyn Device>, decided: Decided) -> Result<Runtime> {
+    fn decided(device: Arc<dyn Device>, decided: Decided, detection: Detection) -> Result<Runtime> {
         let Decided { sync, budget, deterministic, f16_accumulate, dispatches, registry, .. } =
             decided;
         let (mode, cache, files) = decided.tune;
         let tuning = Tuning::chosen(device.profile(), mode, cache, files)?;
         let (preferred, blocked) = decided.preferences;
-        Ok(Runtime {
-            known_wrong: KnownWrong::on(device.profile(), decided.doctor),
-            detection: Detection::given(device.profile()),
+        Ok(Runtime(Arc::new(Inner {
+            known_wrong: RwLock::new(KnownWrong::on(device.profile(), decided.doctor)),
+            detection,
             pool: Pool::new(device.clone(), budget),
             batcher: Arc::new(Batcher::new(device.clone(), dispatches)),
             device,
@@ -151,43 +181,60 @@ impl Runtime {
             deterministic,
             f16_accumulate,
             tensors: tensor::Cache::default(),
-            tuning,
-        })
+            tuning: RwLock::new(Arc::new(tuning)),
+            #[cfg(not(target_arch = "wasm32"))]
+            planner: Worker::new("warploom plan"),
+        })))
+    }
+
+    /// Whether this is a clone of `other`.
+    pub(crate) fn is(&self, other: &Runtime) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+
+    fn tensors(&self) -> &tensor::Cache {
+        &self.0.tensors
+    }
+
+    fn tuning(&self) -> Arc<Tuning> {
+        self.0.tuning.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// The open device.
     pub fn device(&self) -> &Arc<dyn Device> {
-        &self.device
+        &self.0.device
     }
 
     /// The detected devices and the reason for the selection.
     pub fn detection(&self) -> &Detection {
-        &self.detection
+        &self.0.detection
     }
 
     /// One line with the requested, detected and selected devices, and the engines known wrong
     /// here.
     pub fn startup_line(&self) -> String {
-        let mut line = self.detection.startup_line();
+        let mut line = self.0.detection.startup_line();
         let blocks = self.known_wrong();
         if !blocks.is_empty() {
             let ids: Vec<&str> = blocks.iter().map(|block| block.engine.as_str()).collect();
             line += &format!(" known_wrong=[{}]", ids.join(", "));
         }
-        if let Some(ignored) = &self.known_wrong.ignored {
+        let known_wrong = self.0.known_wrong.read().unwrap_or_else(PoisonError::into_inner);
+        if let Some(ignored) = &known_wrong.ignored {
             line += &format!(" ({ignored})");
         }
-        if self.deterministic {
+        if self.0.deterministic {
             line += " deterministic";
         }
-        if self.f16_accumulate {
+        if self.0.f16_accumulate {
             line += " f16_accumulate";
         }
-        match self.tuning.choices().choices.len() {
+        let tuning = self.tuning();
+        match tuning.choices().choices.len() {
             0 => {}
             count => line += &format!(" tuned={count}"),
         }
-        for ignored in &self.tuning.ignored {
+        for ignored in &tuning.ignored {
             line += &format!(" ({ignored})");
         }
         line
@@ -195,98 +242,110 @@ impl Runtime {
 
     /// The engines that plans choose from.
     pub fn registry(&self) -> &Registry {
-        &self.registry
+        &self.0.registry
     }
 
-    /// The engine registry, mutable. Clears the cached tensor plans.
-    pub fn registry_mut(&mut self) -> &mut Registry {
-        self.tensors.clear();
-        &mut self.registry
+    /// The engine registry, mutable, before the runtime is shared. Clears the cached tensor plans.
+    /// [`RuntimeBuilder::engine`] adds engines too.
+    ///
+    /// # Errors
+    /// Invalid if there are clones of this runtime, such as those that tensors hold.
+    pub fn registry_mut(&mut self) -> Result<&mut Registry> {
+        self.tensors().clear();
+        let clones = Arc::strong_count(&self.0) - 1;
+        let inner = Arc::get_mut(&mut self.0).ok_or_else(|| {
+            Error::invalid(format!("the engines of a runtime with {clones} clones cannot change"))
+        })?;
+        Ok(&mut inner.registry)
     }
 
     /// Engines that plans use wherever they apply.
     pub fn preferred(&self) -> &[EngineId] {
-        &self.preferred
+        &self.0.preferred
     }
 
     /// Engines that plans never use.
     pub fn blocked(&self) -> &[EngineId] {
-        &self.blocked
+        &self.0.blocked
     }
 
     /// Engines that plans avoid on this device because errata or `doctor` findings list them as
     /// wrong.
     pub fn known_wrong(&self) -> Vec<Block> {
-        let mut blocks = self.known_wrong.found.clone();
-        if self.known_wrong.errata {
-            blocks.extend(errata(ERRATA, self.device.profile(), &self.registry));
+        let known_wrong = self.0.known_wrong.read().unwrap_or_else(PoisonError::into_inner);
+        let mut blocks = known_wrong.found.clone();
+        if known_wrong.errata {
+            blocks.extend(errata(ERRATA, self.0.device.profile(), &self.0.registry));
         }
         blocks
     }
 
     /// Replaces the findings of earlier `doctor` runs. Applies to plans made from now on.
-    pub fn set_findings(&mut self, findings: &Findings) {
-        self.known_wrong.found = findings.blocks();
-        self.known_wrong.ignored = None;
-        self.tensors.clear();
+    pub fn set_findings(&self, findings: &Findings) {
+        let mut known_wrong = self.0.known_wrong.write().unwrap_or_else(PoisonError::into_inner);
+        known_wrong.found = findings.blocks();
+        known_wrong.ignored = None;
+        drop(known_wrong);
+        self.tensors().clear();
     }
 
     /// Replaces the tuning cache and loads its measurements as `mode` says.
-    pub fn set_tuning(&mut self, mode: TuneMode, cache: TuneCache) {
-        self.tuning = Tuning::of(self.device.profile(), mode, cache, &[]);
-        self.tensors.clear();
+    pub fn set_tuning(&self, mode: TuneMode, cache: TuneCache) {
+        let tuning = Tuning::of(self.0.device.profile(), mode, cache, &[]);
+        *self.0.tuning.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(tuning);
+        self.tensors().clear();
     }
 
     /// The measured engine choices that plans use.
     pub fn tuned(&self) -> Arc<TunedChoices> {
-        self.tuning.choices()
+        self.tuning().choices()
     }
 
     /// Replaces the measured choices. Applies to plans made from now on.
     pub fn set_tuned(&self, choices: TunedChoices) {
-        self.tuning.set(choices);
-        self.tensors.clear();
+        self.tuning().set(choices);
+        self.tensors().clear();
     }
 
     /// Default planning options for this device.
     pub fn plan_options(&self) -> Options<'_> {
-        let mut options = Options::new(&self.registry);
-        options.preferred = self.preferred.clone();
-        options.block = self.blocked.clone();
+        let mut options = Options::new(&self.0.registry);
+        options.preferred = self.0.preferred.clone();
+        options.block = self.0.blocked.clone();
         options.known_wrong = self.known_wrong();
-        options.tuned = vec![self.tuning.choices()];
-        options.deterministic = self.deterministic;
-        options.f16_accumulate = self.f16_accumulate;
+        options.tuned = vec![self.tuning().choices()];
+        options.deterministic = self.0.deterministic;
+        options.f16_accumulate = self.0.f16_accumulate;
         options
     }
 
     /// The pool of device memory.
     pub fn pool(&self) -> &Pool {
-        &self.pool
+        &self.0.pool
     }
 
     /// The batcher that gathers work into submits.
     pub fn batcher(&self) -> &Arc<Batcher> {
-        &self.batcher
+        &self.0.batcher
     }
 
     /// Whether every plan is deterministic: [`Options::deterministic`].
     pub fn deterministic(&self) -> bool {
-        self.deterministic
+        self.0.deterministic
     }
 
     /// Whether `f16` products may accumulate in `f16`: [`Options::f16_accumulate`].
     pub fn f16_accumulate(&self) -> bool {
-        self.f16_accumulate
+        self.0.f16_accumulate
     }
 
     /// When the host waits for the device.
-    pub fn sync(&self) -> Sync {
-        self.sync
+    pub fn sync(&self) -> SyncMode {
+        self.0.sync
     }
 }
 
-impl Drop for Runtime {
+impl Drop for Inner {
     fn drop(&mut self) {
         // Queued work keeps its resources alive, and through them the queue itself.
         if let Err(error) = self.batcher.flush_all() {

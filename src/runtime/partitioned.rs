@@ -2,12 +2,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
-use std::sync::Arc;
 
 use super::device_tensors::DeviceTensors;
 use super::instance::{Instance, Outputs};
 use super::run::{download, fill, unbound};
-use super::{Runtime, Sync};
+use super::{Runtime, SyncMode};
+#[cfg(not(target_arch = "wasm32"))]
+use crate::base::platform::block_on;
 use crate::base::{ShapeClass, SymbolValues};
 use crate::error::{Error, Result};
 use crate::ir::Graph;
@@ -18,7 +19,7 @@ use crate::provider::{BufferRange, DeviceProfile, Usage};
 /// A prepared partitioned plan: one instance per segment, on the device of its slot.
 pub struct PartitionedInstance {
     plan: PartitionedPlan,
-    runtimes: Vec<Arc<Runtime>>,
+    runtimes: Vec<Runtime>,
     instances: Vec<Instance>,
     /// For each transferred tensor: its buffer on each of its slots.
     buffers: Vec<Vec<(usize, PooledBuffer)>>,
@@ -54,13 +55,26 @@ impl fmt::Display for Transfers {
 }
 
 impl PartitionedInstance {
+    /// As [`PartitionedInstance::new_async`], blocking.
+    ///
+    /// # Errors
+    /// As [`PartitionedInstance::new_async`].
+    #[cfg(not(target_arch = "wasm32"))]
+    pub fn new(
+        runtimes: &[Runtime],
+        plan: PartitionedPlan,
+        residents: &mut [DeviceTensors],
+    ) -> Result<PartitionedInstance> {
+        block_on(PartitionedInstance::new_async(runtimes, plan, residents))
+    }
+
     /// Compiles and allocates on every device. `runtimes` and `residents` are indexed by slot. Each
     /// segment finds its weights and states in the device tensors of its slot.
     ///
     /// # Errors
-    /// Invalid if the number of slots differs from the plan's, and as [`Instance::new`].
-    pub async fn new(
-        runtimes: &[Arc<Runtime>],
+    /// Invalid if the number of slots differs from the plan's, and as [`Instance::new_async`].
+    pub async fn new_async(
+        runtimes: &[Runtime],
         plan: PartitionedPlan,
         residents: &mut [DeviceTensors],
     ) -> Result<PartitionedInstance> {
@@ -76,7 +90,7 @@ impl PartitionedInstance {
         let mut instances = Vec::with_capacity(plan.segments.len());
         for (i, segment) in plan.segments.iter().enumerate() {
             let (runtime, resident) = (&runtimes[segment.slot], &mut residents[segment.slot]);
-            let instance = Instance::new(runtime, segment.plan.clone(), resident).await;
+            let instance = Instance::new_async(runtime, segment.plan.clone(), resident).await;
             instances.push(instance.map_err(|e| e.context(format_args!("segment {i}")))?);
         }
         let mut buffers = Vec::with_capacity(plan.passed.len());
@@ -103,13 +117,26 @@ impl PartitionedInstance {
         &self.transfers
     }
 
+    /// As [`PartitionedInstance::run_async`], blocking.
+    ///
+    /// # Errors
+    /// As [`PartitionedInstance::run_async`].
+    #[cfg(not(target_arch = "wasm32"))]
+    pub fn run(
+        &mut self,
+        symbols: &SymbolValues,
+        inputs: &BTreeMap<String, Vec<u8>>,
+    ) -> Result<Outputs> {
+        block_on(self.run_async(symbols, inputs))
+    }
+
     /// Runs once: segments in order, transfers between them, then reads of all outputs. `inputs`
     /// are bytes by name.
     ///
     /// # Errors
     /// Invalid for an input that is missing or of the wrong size, or symbols outside the shape
     /// class; any device error.
-    pub async fn run(
+    pub async fn run_async(
         &mut self,
         symbols: &SymbolValues,
         inputs: &BTreeMap<String, Vec<u8>>,
@@ -123,11 +150,11 @@ impl PartitionedInstance {
                     let bindings = self.bindings(segment, symbols, inputs)?;
                     let instance = &self.instances[segment];
                     match runtime.sync() {
-                        Sync::Eager => {
-                            let bytes = instance.read_with(bindings).await?;
+                        SyncMode::Eager => {
+                            let bytes = instance.read_with_async(bindings).await?;
                             self.name(segment, bytes, &mut outputs);
                         }
-                        Sync::Lazy => pending.push((segment, instance.record_with(bindings)?)),
+                        SyncMode::Lazy => pending.push((segment, instance.record_with(bindings)?)),
                     }
                 }
                 Action::Transfer { tensor, to } => {
@@ -140,7 +167,7 @@ impl PartitionedInstance {
         }
         for (segment, pending) in pending {
             let slot = self.plan.segments[segment].slot;
-            let mut bytes = self.runtimes[slot].batcher().read(pending).await?;
+            let mut bytes = self.runtimes[slot].batcher().read_async(pending).await?;
             self.instances[segment].plan().cut_downloads(symbols, &mut bytes)?;
             self.name(segment, bytes, &mut outputs);
         }
@@ -235,14 +262,30 @@ impl PartitionedInstance {
     }
 }
 
-/// Runs a graph once over several devices, as [`run_graph`](super::run_graph) does on one. The
+/// As [`run_partitioned_async`], blocking.
+///
+/// # Errors
+/// As [`run_partitioned_async`].
+#[cfg(not(target_arch = "wasm32"))]
+pub fn run_partitioned(
+    runtimes: &[Runtime],
+    graph: &Graph,
+    symbols: &SymbolValues,
+    bindings: &BTreeMap<String, Vec<u8>>,
+    placement: &Placement,
+    class: Option<&ShapeClass>,
+) -> Result<Outputs> {
+    block_on(run_partitioned_async(runtimes, graph, symbols, bindings, placement, class))
+}
+
+/// Runs a graph once over several devices, as [`run_graph_async`](super::run_graph_async) does on one. The
 /// runtimes are indexed by slot.
 ///
 /// # Errors
-/// As [`PartitionedPlan::new`] and [`PartitionedInstance::run`]; invalid for an unbound weight or
+/// As [`PartitionedPlan::new`] and [`PartitionedInstance::run_async`]; invalid for an unbound weight or
 /// input.
-pub async fn run_partitioned(
-    runtimes: &[Arc<Runtime>],
+pub async fn run_partitioned_async(
+    runtimes: &[Runtime],
     graph: &Graph,
     symbols: &SymbolValues,
     bindings: &BTreeMap<String, Vec<u8>>,
@@ -253,12 +296,16 @@ pub async fn run_partitioned(
         return Err(Error::invalid("a plan needs at least one device"));
     };
     let class = class.cloned().unwrap_or_else(|| ShapeClass::exact(symbols));
-    let profiles: Vec<DeviceProfile> =
-        runtimes.iter().map(|runtime| runtime.device().profile().clone()).collect();
-    let mut options = first.plan_options();
-    options.known_wrong = runtimes.iter().flat_map(|runtime| runtime.known_wrong()).collect();
-    options.tuned = runtimes.iter().map(|runtime| runtime.tuned()).collect();
-    let plan = PartitionedPlan::new(graph, &class, &profiles, placement, &options)?;
+    let (all, planned, place) = (runtimes.to_vec(), graph.clone(), placement.to_vec());
+    let plan = first.offload(move |first| {
+        let profiles: Vec<DeviceProfile> =
+            all.iter().map(|runtime| runtime.device().profile().clone()).collect();
+        let mut options = first.plan_options();
+        options.known_wrong = all.iter().flat_map(|runtime| runtime.known_wrong()).collect();
+        options.tuned = all.iter().map(|runtime| runtime.tuned()).collect();
+        PartitionedPlan::new(&planned, &class, &profiles, &place, &options)
+    });
+    let plan = plan.await?;
     let mut residents: Vec<DeviceTensors> = runtimes.iter().map(|_| DeviceTensors::new()).collect();
     let mut states = Vec::new();
     for (slot, (runtime, resident)) in runtimes.iter().zip(&mut residents).enumerate() {
@@ -268,8 +315,8 @@ pub async fn run_partitioned(
             fill(runtime, graph, symbols, bindings, resident, &|name| names.contains(name))?;
         states.extend(filled.into_iter().map(|(name, bytes)| (slot, name, bytes)));
     }
-    let mut instance = PartitionedInstance::new(runtimes, plan, &mut residents).await?;
-    let mut outputs = instance.run(symbols, bindings).await?;
+    let mut instance = PartitionedInstance::new_async(runtimes, plan, &mut residents).await?;
+    let mut outputs = instance.run_async(symbols, bindings).await?;
     for (slot, name, bytes) in states {
         let range = residents[slot].get(&name).ok_or_else(|| unbound(&name))?;
         outputs.insert(name, download(&runtimes[slot], BufferRange { bytes, ..range }).await?);

@@ -5,7 +5,10 @@ use std::collections::BTreeMap;
 use super::Runtime;
 use super::device_tensors::{DeviceTensors, WeightSource};
 use super::instance::{Extra, GUARD, Instance, Outputs};
+use super::offload::Prepared;
 use crate::base::Dim;
+#[cfg(not(target_arch = "wasm32"))]
+use crate::base::platform::block_on;
 use crate::base::{ShapeClass, SymbolValues};
 use crate::engine::{EngineId, Knobs};
 use crate::error::{Error, Result};
@@ -35,12 +38,28 @@ pub struct RunOptions {
     pub f16_accumulate: bool,
 }
 
+/// As [`run_graph_async`], blocking.
+///
+/// # Errors
+/// As [`run_graph_async`].
+#[cfg(not(target_arch = "wasm32"))]
+pub fn run_graph(
+    runtime: &Runtime,
+    graph: &Graph,
+    symbols: &SymbolValues,
+    bindings: &BTreeMap<String, Vec<u8>>,
+    options: &RunOptions,
+) -> Result<Outputs> {
+    block_on(run_graph_async(runtime, graph, symbols, bindings, options))
+}
+
 /// Runs a graph once. `bindings` holds inputs, weights and states by name, as bytes; a missing
-/// state is zero. Returns the outputs and the final states by name.
+/// state is zero. Returns the outputs and the final states by name. Uploads are copied by the
+/// polling thread.
 ///
 /// # Errors
 /// Invalid for a binding that is missing or of the wrong size, and any planning or device error.
-pub async fn run_graph(
+pub async fn run_graph_async(
     runtime: &Runtime,
     graph: &Graph,
     symbols: &SymbolValues,
@@ -48,21 +67,40 @@ pub async fn run_graph(
     options: &RunOptions,
 ) -> Result<Outputs> {
     let class = options.class.clone().unwrap_or_else(|| ShapeClass::exact(symbols));
-    let mut plan_options = runtime.plan_options();
-    plan_options.preferred.extend_from_slice(&options.preferred);
-    plan_options.knobs.clone_from(&options.knobs);
-    plan_options.without.clone_from(&options.without);
-    plan_options.deterministic |= options.deterministic;
-    plan_options.f16_accumulate |= options.f16_accumulate;
-    let plan = Plan::new(graph, &class, runtime.device().profile(), &plan_options)?;
-    run_plan(runtime, graph, plan, symbols, bindings, options.guard).await
+    let (planned, own) = (graph.clone(), options.clone());
+    let plan = runtime.offload(move |runtime| {
+        let mut options = runtime.plan_options();
+        options.preferred.extend(own.preferred);
+        options.knobs = own.knobs;
+        options.without = own.without;
+        options.deterministic |= own.deterministic;
+        options.f16_accumulate |= own.f16_accumulate;
+        Plan::new(&planned, &class, runtime.device().profile(), &options)
+    });
+    run_plan_async(runtime, graph, plan.await?, symbols, bindings, options.guard).await
 }
 
-/// Runs the plan of a graph once, as [`run_graph`] does. `guard` is [`RunOptions::guard`].
+/// As [`run_plan_async`], blocking.
 ///
 /// # Errors
-/// As [`run_graph`].
-pub async fn run_plan(
+/// As [`run_plan_async`].
+#[cfg(not(target_arch = "wasm32"))]
+pub fn run_plan(
+    runtime: &Runtime,
+    graph: &Graph,
+    plan: Plan,
+    symbols: &SymbolValues,
+    bindings: &BTreeMap<String, Vec<u8>>,
+    guard: bool,
+) -> Result<Outputs> {
+    block_on(run_plan_async(runtime, graph, plan, symbols, bindings, guard))
+}
+
+/// Runs the plan of a graph once, as [`run_graph_async`] does. `guard` is [`RunOptions::guard`].
+///
+/// # Errors
+/// As [`run_graph_async`].
+pub async fn run_plan_async(
     runtime: &Runtime,
     graph: &Graph,
     plan: Plan,
@@ -82,7 +120,7 @@ pub async fn run_plan(
         .iter()
         .map(|input| bindings.get(&input.name).cloned().ok_or_else(|| unbound(&input.name)))
         .collect::<Result<_>>()?;
-    let downloads = instance.read(symbols.clone(), inputs).await?;
+    let downloads = instance.read_async(symbols.clone(), inputs).await?;
     let names = instance.plan().outputs.iter().map(|output| output.name.clone());
     let mut outputs: Outputs = names.zip(downloads).collect();
     for (name, bytes) in states {
@@ -165,11 +203,9 @@ pub(super) async fn download(runtime: &Runtime, range: BufferRange) -> Result<Ve
     let from = SlotRange { slot, offset: Dim::new(0), bytes: Dim::from(bytes) };
     recording.commands.push(Command::Download { from });
     let device = runtime.device();
-    let prepared = device.prepare(&recording, &[Some(BufferRange { bytes, ..range })])?;
-    let ticket = device.submit(&[(prepared, Default::default())])?;
-    let completion = device.wait(ticket).await;
-    device.free(crate::provider::Resource::Prepared(prepared));
-    let mut downloads = completion?.downloads;
+    let prepared = Prepared::new(device, &recording, &[Some(BufferRange { bytes, ..range })])?;
+    let ticket = device.submit(&[(prepared.id, Default::default())])?;
+    let mut downloads = runtime.batcher().wait(ticket).await?.downloads;
     let mut data = downloads.pop().ok_or_else(|| Error::device("a download yielded nothing"))?;
     data.truncate(range.bytes as usize);
     Ok(data)

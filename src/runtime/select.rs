@@ -4,7 +4,11 @@
 use std::fmt::{self, Write};
 use std::sync::Arc;
 
+#[cfg(not(target_arch = "wasm32"))]
+use crate::base::platform::{block_on, runs_in_place};
 use crate::error::{Error, Result};
+#[cfg(not(target_arch = "wasm32"))]
+use crate::provider::worker::on_thread;
 use crate::provider::{Device, DeviceKind, DeviceProfile, NullProvider, OpenOptions, Provider};
 
 /// A detected device.
@@ -129,7 +133,12 @@ impl Detection {
     ///
     /// # Errors
     /// Invalid if no device matches `requested`; the error lists the available ones.
-    pub async fn detect(requested: &str) -> Result<Detection> {
+    pub async fn detect_async(requested: &str) -> Result<Detection> {
+        #[cfg(not(target_arch = "wasm32"))]
+        if !runs_in_place() {
+            let requested = requested.to_string();
+            return on_thread("warploom open", move || Detection::detect(&requested)).await;
+        }
         Detection::among(&providers(&Providers::default())?, requested).await
     }
 
@@ -172,13 +181,13 @@ impl Detection {
         Ok(detection)
     }
 
-    /// As `detect`, blocking.
+    /// As `detect_async`, blocking.
     ///
     /// # Errors
-    /// As `detect`.
+    /// As `detect_async`.
     #[cfg(not(target_arch = "wasm32"))]
-    pub fn detect_blocking(requested: &str) -> Result<Detection> {
-        crate::base::platform::block_on(Detection::detect(requested))
+    pub fn detect(requested: &str) -> Result<Detection> {
+        block_on(Detection::detect_async(requested))
     }
 
     /// A detection of one device that the caller opened.
@@ -318,7 +327,7 @@ mod tests {
 
     #[test]
     fn a_missing_device_is_an_error_if_it_is_requested() {
-        let mut detection = Detection::detect_blocking("null").unwrap();
+        let mut detection = Detection::detect("null").unwrap();
         detection.absent = vec![("cuda".into(), "no driver".into())];
         let error = detection.find("cuda").unwrap_err();
         assert!(error.is_invalid() && error.to_string().contains("cuda is not here: no driver"));

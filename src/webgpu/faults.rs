@@ -2,7 +2,6 @@
 //!
 //! The callbacks may run inside any wgpu call, so they access only this record.
 
-use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -77,10 +76,7 @@ impl Faults {
 }
 
 /// The message of a caught panic.
-pub(super) fn panic_text(panic: &(dyn Any + Send)) -> &str {
-    let owned = panic.downcast_ref::<String>().map(String::as_str);
-    owned.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("no message")
-}
+pub(super) use crate::base::platform::panic_text;
 
 /// Converts a wgpu error. `memory` is the needed and the available bytes, if known.
 pub(super) fn convert(error: wgpu::Error, what: &str, memory: Option<(u64, u64)>) -> Error {

@@ -33,7 +33,7 @@ mod device;
 mod faults;
 #[cfg(not(target_arch = "wasm32"))]
 mod noop;
-mod oneshot;
+
 mod prepare;
 mod profile;
 mod resolve;

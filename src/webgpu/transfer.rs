@@ -4,7 +4,7 @@
 use std::collections::VecDeque;
 
 use super::device::WebGpuDevice;
-use super::oneshot::{self, Receiver};
+use crate::base::oneshot::{self, Receiver};
 use crate::base::platform::BROWSER;
 use crate::error::{Error, Result};
 use crate::provider::BufferRange;

@@ -4,9 +4,9 @@ use std::time::{Duration, Instant};
 
 use super::device::{State, WebGpuDevice};
 use super::faults::{ScopeFuture, convert};
-use super::oneshot;
 use super::timing;
 use super::transfer::Readback;
+use crate::base::oneshot;
 use crate::base::platform::BROWSER;
 use crate::error::{Error, Result};
 use crate::provider::{Completion, Ticket};

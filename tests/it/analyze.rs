@@ -3,11 +3,10 @@
 use std::time::Duration;
 
 use warploom::base::SymbolValues;
-use warploom::base::platform::block_on;
 use warploom::engine::Registry;
 use warploom::plan::{Analysis, Options, Plan, Spread, StepClock, TextOptions};
 use warploom::provider::{NullProvider, OpenOptions};
-use warploom::runtime::{AnalyzeOptions, DeviceTensors, Runtime, Sync};
+use warploom::runtime::{AnalyzeOptions, DeviceTensors, Runtime, SyncMode};
 use warploom_llm::{PAST, SEQ, Wanted, class_of};
 
 use crate::devices;
@@ -26,7 +25,7 @@ fn analyze(runtime: &Runtime) -> warploom::Result<(Plan, Analysis)> {
     let symbols = SymbolValues::new().with(SEQ, 1).with(PAST, CONTEXT as u64 - 1);
     let inputs = [vec![0; 4], vec![0; 4]];
     let options = AnalyzeOptions { runs: RUNS, warm_up: Duration::ZERO };
-    let analysis = block_on(runtime.analyze(&plan, &mut resident, &symbols, &inputs, &options))?;
+    let analysis = runtime.analyze(&plan, &mut resident, &symbols, &inputs, &options)?;
     Ok((plan, analysis))
 }
 
@@ -94,7 +93,7 @@ fn trace(plan: &Plan, analysis: &Analysis) {
 #[test]
 fn a_device_that_executes_nothing_is_not_timed() {
     let device = NullProvider::device(&OpenOptions::default());
-    let runtime = Runtime::on(device, Sync::Lazy, None).unwrap();
+    let runtime = Runtime::on(device, SyncMode::Lazy, None).unwrap();
     let error = analyze(&runtime).unwrap_err();
     assert!(error.is_unsupported() && error.to_string().contains("null:0"), "{error}");
 }

@@ -281,7 +281,7 @@ fn the_float64_pass_agrees_with_transformers() {
 }
 
 /// Largest difference of a logit on one device, with prompts read at once and in chunks.
-fn run(runtime: &Arc<Runtime>, model: &Arc<Model>, row: &Json, prompts: &[Vec<u32>]) -> f64 {
+fn run(runtime: &Runtime, model: &Arc<Model>, row: &Json, prompts: &[Vec<u32>]) -> f64 {
     let options =
         SessionOptions { context: Some(32), compute: Some(ComputeMode::F32), ..Default::default() };
     let mut session =
@@ -310,7 +310,6 @@ fn run(runtime: &Arc<Runtime>, model: &Arc<Model>, row: &Json, prompts: &[Vec<u3
 fn every_architecture_gives_the_logits_of_transformers_on_every_device() {
     let golden = golden();
     for (label, runtime) in devices::every(true) {
-        let runtime = Arc::new(runtime);
         let mut message = format!("architectures: {label}:");
         // Their kernels are the same but for a few: some stand for all if kernels compile slowly.
         let step = devices::sample(runtime.device().profile(), 3);
@@ -352,14 +351,14 @@ fn the_scale_of_a_matrix_is_applied() {
     }
     let model = Model::from_gguf(Gguf::from_bytes(file.write().bytes, "scaled").unwrap()).unwrap();
     for (_, runtime) in devices::every(false) {
-        run(&Arc::new(runtime), &model, row, &golden.prompts);
+        run(&runtime, &model, row, &golden.prompts);
     }
 }
 
 #[test]
 fn every_architecture_is_read_from_a_folder() {
     let golden = golden();
-    let runtime = Arc::new(Runtime::builder().device("cpu").build().unwrap());
+    let runtime = Runtime::builder().device("cpu").build().unwrap();
     for row in &golden.models {
         let place = folder(row);
         let model = Model::open(&place.0, Access::Mmap).unwrap();

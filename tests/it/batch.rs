@@ -24,7 +24,7 @@ const PROMPTS: [&str; 9] = [
     "It was raining",
 ];
 
-fn session(runtime: &Arc<Runtime>, model: &Arc<Model>, sequences: usize) -> Session {
+fn session(runtime: &Runtime, model: &Arc<Model>, sequences: usize) -> Session {
     let options = SessionOptions {
         context: Some(CONTEXT),
         sequences: Some(sequences),
@@ -65,7 +65,6 @@ fn alone(session: &mut Session, prompt: &[u32], count: usize) -> Vec<(u32, f32)>
 fn each_sequence_is_what_it_is_alone() {
     let model = embedded();
     for (label, runtime) in devices::every(false) {
-        let runtime = Arc::new(runtime);
         let slow = runtime.device().profile().kind == DeviceKind::Software;
         let sequences = if slow { 4 } else { PROMPTS.len() };
         let count = if slow { 6 } else { 20 };
@@ -113,7 +112,7 @@ fn each_sequence_is_what_it_is_alone() {
 #[test]
 fn logits_of_each_come_in_their_order() {
     let model = embedded();
-    let runtime = Arc::new(Runtime::builder().device("cpu").build().unwrap());
+    let runtime = Runtime::builder().device("cpu").build().unwrap();
     let mut one = session(&runtime, &model, 1);
     let mut all = session(&runtime, &model, 4);
     let vocabulary = model.config().vocabulary;
@@ -139,7 +138,7 @@ fn logits_of_each_come_in_their_order() {
 #[test]
 fn what_does_not_fit_changes_nothing() {
     let model = embedded();
-    let runtime = Arc::new(Runtime::builder().device("null").build().unwrap());
+    let runtime = Runtime::builder().device("null").build().unwrap();
     let mut session = session(&runtime, &model, 3);
     session.run_sequence_blocking(1, &vec![5; CONTEXT], Wanted::Cache).unwrap();
     let mut refused = |tokens: &[(usize, u32)], part: &str| {
@@ -166,7 +165,7 @@ fn what_does_not_fit_changes_nothing() {
 #[test]
 fn a_steady_run_of_each_is_one_submit() {
     let model = embedded();
-    let runtime = Arc::new(Runtime::builder().device("null").build().unwrap());
+    let runtime = Runtime::builder().device("null").build().unwrap();
     let mut session = session(&runtime, &model, 8);
     let run = |session: &mut Session, count: usize| {
         let tokens: Vec<(usize, u32)> = (0..count).map(|i| (i, 3)).collect();
@@ -195,7 +194,6 @@ fn tokens_ahead_are_those_of_single_runs() {
         if devices::compiles_slowly(&label, &runtime) {
             continue;
         }
-        let runtime = Arc::new(runtime);
         let mut one = session(&runtime, &model, 1);
         let slow = runtime.device().profile().kind == DeviceKind::Software;
         let want = alone(&mut one, &prompt(&model, 0), 18);
@@ -230,7 +228,7 @@ fn tokens_ahead_are_those_of_single_runs() {
 #[test]
 fn tokens_ahead_need_a_chosen_one_and_room() {
     let model = embedded();
-    let runtime = Arc::new(Runtime::builder().device("null").build().unwrap());
+    let runtime = Runtime::builder().device("null").build().unwrap();
     let mut session = session(&runtime, &model, 2);
     let refused = |session: &mut Session, sequence: usize, count: usize, part: &str| {
         let error = session.run_ahead_blocking(sequence, count).unwrap_err();
@@ -261,7 +259,6 @@ fn tokens_of_each_ahead_are_what_they_are_alone() {
         if devices::compiles_slowly(&label, &runtime) {
             continue;
         }
-        let runtime = Arc::new(runtime);
         let slow = runtime.device().profile().kind == DeviceKind::Software;
         let sequences = if slow { 3 } else { PROMPTS.len() };
         let counts: &[usize] = if slow { &[1, 3] } else { &[1, 8, 3] };
@@ -304,7 +301,7 @@ fn tokens_of_each_ahead_are_what_they_are_alone() {
 #[test]
 fn tokens_of_each_ahead_need_chosen_ones_and_room() {
     let model = embedded();
-    let runtime = Arc::new(Runtime::builder().device("null").build().unwrap());
+    let runtime = Runtime::builder().device("null").build().unwrap();
     let mut session = session(&runtime, &model, 3);
     let refused = |session: &mut Session, sequences: &[usize], count: usize, part: &str| {
         let error = session.run_each_ahead_blocking(sequences, count).unwrap_err();

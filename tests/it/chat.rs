@@ -1,7 +1,6 @@
 //! Conversations over a session: what runs, what stays in the cache, what is dropped.
 
 use std::ops::ControlFlow;
-use std::sync::Arc;
 
 use warploom::runtime::Runtime;
 use warploom_llm::chat::{Chat, ChatOptions, Message, Role, Template};
@@ -10,7 +9,7 @@ use warploom_llm::{Event, Finish, Sampling, Session, SessionOptions};
 use crate::plans::embedded;
 
 fn session(device: &str, context: usize) -> Session {
-    let runtime = Arc::new(Runtime::builder().device(device).build().unwrap());
+    let runtime = Runtime::builder().device(device).build().unwrap();
     let options = SessionOptions { context: Some(context), ..Default::default() };
     Session::new(runtime, embedded(), options, &mut |_, _| {}).unwrap()
 }

@@ -3,12 +3,11 @@
 
 use std::collections::BTreeMap;
 
-use warploom::base::platform::block_on;
 use warploom::base::{DType, Dim, Format, Shape, SymbolValues};
 use warploom::engine::{EngineId, Registry};
 use warploom::ir::{BinaryOp, Graph, Op, UnaryOp};
 use warploom::provider::DeviceKind;
-use warploom::runtime::{RunOptions, Runtime, Sync, run_graph};
+use warploom::runtime::{RunOptions, Runtime, SyncMode, run_graph};
 use warploom_testkit::{Conformance, ConformanceReport, KnownFailure};
 
 use crate::devices;
@@ -91,7 +90,7 @@ fn products_of_matrices_are_right_by_tiles() {
 /// Few machines have matrix hardware, and an engine without a case fails there.
 #[test]
 fn products_by_tiles_have_cases_where_there_is_matrix_hardware() {
-    let runtime = Runtime::on(Checked::with_matrices(), Sync::Lazy, None).unwrap();
+    let runtime = Runtime::on(Checked::with_matrices(), SyncMode::Lazy, None).unwrap();
     let (cases, engine) = ON_MATRICES;
     let suite = Conformance::new().only(cases).registered(EngineId::new(engine));
     suite.complete(true).run(&runtime).unwrap().assert_passed();
@@ -194,7 +193,7 @@ fn attention_is_right_where_lanes_share_keys() {
 #[test]
 fn every_device_has_a_bandwidth() {
     for (label, runtime) in devices::every(false) {
-        let bandwidth = block_on(runtime.measure_bandwidth()).unwrap();
+        let bandwidth = runtime.measure_bandwidth().unwrap();
         tell(&format!("bandwidth: {label}: {:.1} GB/s", bandwidth as f64 / 1e9));
         // From a slow laptop to an accelerator of some years from now.
         assert!((100_000_000..100_000_000_000_000).contains(&bandwidth), "{bandwidth} bytes/s");
@@ -222,7 +221,7 @@ fn what_reads_a_state_reads_it_before_the_update() {
     for (label, runtime) in devices::every(false) {
         let (symbols, options) = (SymbolValues::new(), RunOptions::default());
         let run = run_graph(&runtime, &graph, &symbols, &bindings, &options);
-        let outputs = block_on(run).unwrap();
+        let outputs = run.unwrap();
         assert_eq!(outputs["y"], bytes([9.0, 18.0, 27.0, 36.0]), "{label}");
         assert_eq!(outputs["s"], bytes([20.0, 40.0, 60.0, 80.0]), "{label}");
     }

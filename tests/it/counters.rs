@@ -2,13 +2,14 @@
 
 use std::time::Duration;
 
-use warploom::base::platform::block_on;
 use warploom::base::{DType, Dim, Shape, ShapeClass, Symbol, SymbolValues};
 use warploom::engine::{EngineId, Registry, TensorRole};
 use warploom::ir::{Graph, Op};
 use warploom::plan::{Options, Plan, SlotRole, tasks};
 use warploom::provider::DeviceProfile;
-use warploom::runtime::{DeviceTensors, Instance, Runtime, Sync, TuneCache, TuneMode, TuneOptions};
+use warploom::runtime::{
+    DeviceTensors, Instance, Runtime, SyncMode, TuneCache, TuneMode, TuneOptions,
+};
 
 use crate::interpret_device::Checked;
 use crate::tune::quick;
@@ -49,7 +50,7 @@ fn check(label: &str, runtime: &Runtime) -> bool {
     let profile = runtime.device().profile();
     let instance = |engine| {
         let plan = plan(profile, engine);
-        block_on(Instance::new(runtime, plan, &mut DeviceTensors::new())).unwrap()
+        Instance::new(runtime, plan, &mut DeviceTensors::new()).unwrap()
     };
     let spread = instance("wgsl.attn_split_kv_fused");
     let steps = &spread.plan().steps;
@@ -66,7 +67,7 @@ fn check(label: &str, runtime: &Runtime) -> bool {
             let [k, v] = [1, 2].map(|i| numbers(KEYS * 128, 10 * run + i));
             let symbols = SymbolValues::new().with(PAST, past);
             let inputs = vec![numbers(256, run), k, v];
-            let bytes = block_on(instance.read(symbols, inputs)).unwrap().remove(0);
+            let bytes = instance.read(symbols, inputs).unwrap().remove(0);
             let floats = bytes.as_chunks::<4>().0.iter().map(|b| f32::from_le_bytes(*b));
             floats.collect::<Vec<f32>>()
         };
@@ -79,7 +80,7 @@ fn check(label: &str, runtime: &Runtime) -> bool {
 
 #[test]
 fn the_last_workgroup_is_determined_anew_in_each_run() {
-    let checked = Runtime::on(Checked::with_library_and_matrices(), Sync::Lazy, None).unwrap();
+    let checked = Runtime::on(Checked::with_library_and_matrices(), SyncMode::Lazy, None).unwrap();
     assert!(check("interpreter", &checked), "the kernel does not apply");
     for (label, runtime) in devices::every(false) {
         if check(&label, &runtime) {
@@ -91,7 +92,7 @@ fn the_last_workgroup_is_determined_anew_in_each_run() {
 /// In benchmark memory they keep earlier contents unless zeros are written.
 #[test]
 fn trials_begin_with_words_at_zero() {
-    let mut runtime = Runtime::on(Checked::with_library_and_matrices(), Sync::Lazy, None).unwrap();
+    let runtime = Runtime::on(Checked::with_library_and_matrices(), SyncMode::Lazy, None).unwrap();
     let folder = Folder::new("counters");
     runtime.set_tuning(TuneMode::Cached, TuneCache::at(&folder.0));
     let profile = runtime.device().profile();

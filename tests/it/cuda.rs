@@ -32,7 +32,7 @@ fn open_cuda() -> Option<Arc<dyn Device>> {
 #[test]
 fn missing_parts_are_reported() {
     let provider = cuda::Provider::new();
-    let detection = Detection::detect_blocking("auto").unwrap();
+    let detection = Detection::detect("auto").unwrap();
     let reported =
         |name: &str| detection.absent.iter().find(|(p, _)| p == name).map(|(_, why)| why);
     match (provider.absence(), block_on(provider.list())) {
@@ -139,7 +139,7 @@ fn a_thread_that_looked_for_devices_ends_well() {
         assert!(text.contains("the thread has ended"), "{text}");
         return;
     }
-    let looked = std::thread::spawn(|| Detection::detect_blocking("auto").map(|_| ()));
+    let looked = std::thread::spawn(|| Detection::detect("auto").map(|_| ()));
     looked.join().unwrap().unwrap();
     tell("the thread has ended");
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use warploom::base::platform::{BoxFuture, ready};
 use warploom::provider::{Device, DeviceKind, DeviceProfile, OpenOptions, Provider};
-use warploom::runtime::{RuntimeBuilder, Sync, TuneMode};
+use warploom::runtime::{RuntimeBuilder, SyncMode, TuneMode};
 use warploom::{Error, Result, Runtime, Tensor};
 
 use crate::interpret_device::Checked;
@@ -218,7 +218,7 @@ fn all_but(name: &str) -> RuntimeBuilder {
     let settings: [Set; 10] = [
         |b| b.memory_budget(None),
         |b| b.threads(None),
-        |b| b.sync(Sync::Lazy),
+        |b| b.sync(SyncMode::Lazy),
         |b| b.deterministic(false),
         |b| b.f16_accumulate(false),
         |b| b.trusting(true),
@@ -247,7 +247,7 @@ fn the_builder_wins_over_the_environment() {
         return;
     }
     let runtime = all_but("").build().unwrap();
-    assert_eq!((runtime.sync(), runtime.deterministic()), (Sync::Lazy, false));
+    assert_eq!((runtime.sync(), runtime.deterministic()), (SyncMode::Lazy, false));
     assert_eq!((runtime.pool().budget(), runtime.known_wrong().len()), (None, 0));
     let given = all_but("").memory_budget(Some(1 << 20)).deterministic(true).build().unwrap();
     assert_eq!((given.pool().budget(), given.deterministic()), (Some(1 << 20), true));

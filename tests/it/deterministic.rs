@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 
-use warploom::base::platform::block_on;
 use warploom::base::{ComputeMode, DType, Dim, Format, Shape, ShapeClass, Symbol, SymbolValues};
 use warploom::ir::{BinaryOp, Conv2d, Graph, NodeId, Op, Pool2d, PoolKind, ReduceOp, UnaryOp};
 use warploom::quant;
@@ -127,7 +126,7 @@ impl Case {
         let class = range.map(|(low, high)| ShapeClass::new().with(N, low, high));
         let options = RunOptions { class, ..options.clone() };
         let bindings = self.bindings(rows);
-        let done = block_on(run_graph(runtime, &self.graph, &symbols, &bindings, &options))?;
+        let done = run_graph(runtime, &self.graph, &symbols, &bindings, &options)?;
         let words: Vec<u32> = bytemuck::pod_collect_to_vec(&done["y"]);
         let len = words.len() / rows.len();
         let row = |i: usize| match self.last {
@@ -362,7 +361,7 @@ fn every_case_is_right_in_deterministic_mode() {
         for case in cases.iter().step_by(step).filter(|case| case.is_for(profile.kind)) {
             let case = &*case.on(profile);
             let outcome = warploom_testkit::run_case(case, &|graph, symbols, bindings| {
-                block_on(run_graph(&runtime, graph, symbols, bindings, &mode()))
+                run_graph(&runtime, graph, symbols, bindings, &mode())
             });
             match outcome {
                 Outcome::Pass(_) => right += 1,
@@ -399,7 +398,7 @@ fn each_token_attends_as_it_does_alone() {
                 let symbols = symbols.with(past, 100 + first as u64);
                 let bindings = case.bindings(&(first..first + count).collect::<Vec<_>>());
                 let run = run_graph(&runtime, &case.graph, &symbols, &bindings, &options);
-                bytemuck::pod_collect_to_vec(&block_on(run).unwrap()["y"])
+                bytemuck::pod_collect_to_vec(&run.unwrap()["y"])
             };
             let tokens = 70;
             let alone: Vec<u32> = (0..tokens).flat_map(|token| run(token, 1)).collect();

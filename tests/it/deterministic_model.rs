@@ -13,7 +13,7 @@ use crate::{devices, tell};
 
 const CONTEXT: usize = 160;
 
-fn session(runtime: &Arc<Runtime>, model: &Arc<Model>, n: usize, mode: ComputeMode) -> Session {
+fn session(runtime: &Runtime, model: &Arc<Model>, n: usize, mode: ComputeMode) -> Session {
     let options = SessionOptions {
         context: Some(CONTEXT),
         sequences: Some(n),
@@ -65,9 +65,8 @@ fn slow(runtime: &Runtime) -> bool {
     runtime.device().profile().kind == DeviceKind::Software
 }
 
-fn runtimes() -> Vec<(String, Arc<Runtime>)> {
-    let all = devices::every(false).into_iter();
-    all.map(|(label, runtime)| (label, Arc::new(runtime))).collect()
+fn runtimes() -> Vec<(String, Runtime)> {
+    devices::every(false)
 }
 
 #[test]

@@ -18,7 +18,7 @@ const CONTEXT: usize = 96;
 const PROMPTS: [&str; 4] =
     ["Once upon a time", "Tom", "The little dog ran to the park and saw a big red ball", "A"];
 
-fn session(runtime: &Arc<Runtime>, model: &Arc<Model>, sequences: usize) -> Session {
+fn session(runtime: &Runtime, model: &Arc<Model>, sequences: usize) -> Session {
     let options = SessionOptions {
         context: Some(CONTEXT),
         sequences: Some(sequences),
@@ -130,7 +130,6 @@ fn a_seed_gives_one_text_however_it_is_drawn() {
             continue;
         }
         let count = if profile.kind == DeviceKind::Software { 9 } else { 24 };
-        let runtime = Arc::new(runtime);
         let prompts: Vec<Vec<u32>> = (0..PROMPTS.len()).map(|i| prompt(&model, i)).collect();
         let mut one = session(&runtime, &model, 1);
         let mut clear = 0;
@@ -168,7 +167,7 @@ fn a_seed_gives_one_text_however_it_is_drawn() {
 #[test]
 fn a_draw_is_required_and_a_row_without_a_token_is_an_error() {
     let model = embedded();
-    let runtime = Arc::new(Runtime::builder().device("cpu").build().unwrap());
+    let runtime = Runtime::builder().device("cpu").build().unwrap();
     let mut session = session(&runtime, &model, 2);
     let error = session.run_blocking(&[5], Wanted::Drawn).unwrap_err();
     assert!(error.is_invalid() && error.to_string().contains("draw_sequence"), "{error}");

@@ -1,6 +1,5 @@
 //! Memory that instances read lives as long as they and their recordings.
 
-use warploom::base::platform::block_on;
 use warploom::base::{DType, Format, Shape, ShapeClass, SymbolValues};
 use warploom::ir::{BinaryOp, Graph, Op};
 use warploom::plan::Plan;
@@ -26,7 +25,7 @@ fn instance(runtime: &Runtime, resident: &mut DeviceTensors) -> Instance {
     g.output("y", y).unwrap();
     let profile = runtime.device().profile();
     let plan = Plan::new(&g, &ShapeClass::new(), profile, &runtime.plan_options()).unwrap();
-    block_on(Instance::new(runtime, plan, resident)).unwrap()
+    Instance::new(runtime, plan, resident).unwrap()
 }
 
 fn resident(runtime: &Runtime) -> DeviceTensors {
@@ -37,7 +36,7 @@ fn resident(runtime: &Runtime) -> DeviceTensors {
 }
 
 fn read(instance: &Instance) -> Vec<u8> {
-    block_on(instance.read(SymbolValues::new(), vec![bytes(1.0)])).unwrap().remove(0)
+    instance.read(SymbolValues::new(), vec![bytes(1.0)]).unwrap().remove(0)
 }
 
 /// Allocates from the pool's free memory of the weight's size, and fills it.
@@ -91,6 +90,6 @@ fn recorded_work_outlives_its_instance() {
     let pending = first.record(SymbolValues::new(), vec![bytes(1.0)]).unwrap();
     drop((first, resident));
     overwrite(&runtime);
-    let read = block_on(runtime.batcher().read(pending)).unwrap();
+    let read = runtime.batcher().read(pending).unwrap();
     assert_eq!(read, [bytes(3.0)]);
 }

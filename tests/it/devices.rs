@@ -62,7 +62,7 @@ pub(crate) fn kind(label: &str, runtime: &Runtime) -> String {
 /// guaranteed limits. Results of `doctor` and `tune` on this machine are ignored. Fails if
 /// `WARPLOOM_REQUIRE` lists a provider without a device.
 pub(crate) fn of_machine(floors: bool) -> Vec<(String, Runtime)> {
-    let detection = Detection::detect_blocking("auto").unwrap();
+    let detection = Detection::detect("auto").unwrap();
     for (provider, error) in &detection.failures {
         tell(&format!("devices: {provider} failed: {error}"));
     }

@@ -6,7 +6,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use warploom::Result;
 use warploom::base::ShapeClass;
-use warploom::base::platform::block_on;
 use warploom::engine::{Cost, DriverKey, Engine, EngineId, KnobValues, Lowering, Query};
 use warploom::ir::Op;
 use warploom::plan::Plan;
@@ -55,7 +54,7 @@ fn with_twin(mut runtime: Runtime) -> (Runtime, Arc<AtomicBool>) {
     let broken = Arc::new(AtomicBool::new(true));
     let inner = runtime.registry().get(&EngineId::new("catalogue.norm_rms")).unwrap().clone();
     let twin = Twin { id: EngineId::new(TWIN), inner, broken: broken.clone() };
-    runtime.registry_mut().add(Arc::new(twin)).unwrap();
+    runtime.registry_mut().unwrap().add(Arc::new(twin)).unwrap();
     (runtime, broken)
 }
 
@@ -67,7 +66,7 @@ fn norms() -> Vec<Case> {
 }
 
 fn examined(runtime: &Runtime, cases: &[Case], limits: &Limits) -> Examination {
-    block_on(examine(runtime, cases, limits, &mut |_, _, _| {})).unwrap()
+    examine(runtime, cases, limits, &mut |_, _, _| {}).unwrap()
 }
 
 fn finding<'a>(found: &'a Examination, engine: &str) -> &'a Finding {
@@ -87,7 +86,7 @@ fn a_broken_engine_is_found_left_out_and_comes_back_mended() {
     let cases = norms();
     let limits = Limits { seconds: 0.0, first_seconds: f64::INFINITY, cases: 1 };
     for (label, runtime) in devices::every(false) {
-        let (mut runtime, broken) = with_twin(runtime);
+        let (runtime, broken) = with_twin(runtime);
         let folder = std::env::temp_dir().join(format!("warploom-doctor-{}", std::process::id()));
         let _ = std::fs::remove_dir_all(&folder);
         let notebook = Notebook::at(&folder);
@@ -159,7 +158,7 @@ fn an_examination_in_part_says_which_part() {
     let examined = |first_seconds| {
         let (limits, mut met) = (Limits { seconds: 0.0, first_seconds, cases: 1 }, Vec::new());
         let mut tell = |_, _, engine: &EngineId| met.push(engine.to_string());
-        let found = block_on(examine(&runtime, &cases, &limits, &mut tell)).unwrap();
+        let found = examine(&runtime, &cases, &limits, &mut tell).unwrap();
         (found, met)
     };
     let (whole, met) = examined(f64::INFINITY);

@@ -5,7 +5,6 @@ use std::collections::HashSet;
 use std::path::Path;
 use std::sync::Arc;
 
-use warploom::base::platform::block_on;
 use warploom::base::{DType, Dim, Format, Shape, ShapeClass, SymbolValues};
 use warploom::engine::{
     Cost, Engine, EngineId, Knob, Knobs, Lowering, OTHER_OPERATION, Query, Registry, StepBinding,
@@ -375,7 +374,7 @@ fn bytes(values: &[f32]) -> Vec<u8> {
 fn an_engine_from_outside_runs() {
     let (silu, chain) = (silu_graph(), chain_graph());
     for (label, mut runtime) in devices::every(true) {
-        runtime.registry_mut().add(Silu::new(0.1)).unwrap();
+        runtime.registry_mut().unwrap().add(Silu::new(0.1)).unwrap();
         for (graph, threads) in [(&silu, 32), (&silu, 256), (&chain, 64)] {
             let mut options = runtime.plan_options();
             options.force = vec![(Selector::Operation("silu".into()), EngineId::new(Silu::NAME))];
@@ -389,9 +388,9 @@ fn an_engine_from_outside_runs() {
             let plan = plan.unwrap();
             assert!(engines(&plan).contains(&Silu::NAME), "{label}");
             let mut resident = DeviceTensors::new();
-            let instance = block_on(Instance::new(&runtime, plan, &mut resident)).unwrap();
+            let instance = Instance::new(&runtime, plan, &mut resident).unwrap();
             let x = numbers();
-            let got = block_on(instance.read(SymbolValues::new(), vec![bytes(&x)])).unwrap();
+            let got = instance.read(SymbolValues::new(), vec![bytes(&x)]).unwrap();
             let is_chain = graph.name == "chain";
             for (i, (x, y)) in x.iter().zip(got[0].chunks_exact(4)).enumerate() {
                 let y = f64::from(f32::from_le_bytes(y.try_into().unwrap()));

@@ -3,14 +3,13 @@
 use std::collections::BTreeSet;
 
 use warploom::DType;
-use warploom::base::platform::block_on;
 use warploom::base::{Format, Shape, ShapeClass};
 use warploom::engine::{EngineId, Knobs, Registry};
 use warploom::ir::{Graph, Op};
 use warploom::kernel::KernelSpec;
 use warploom::plan::{Options, Plan, tasks};
 use warploom::provider::DeviceProfile;
-use warploom::runtime::{RunOptions, Runtime, Sync, run_graph};
+use warploom::runtime::{RunOptions, Runtime, SyncMode, run_graph};
 use warploom_testkit::{self, Case, Outcome};
 
 use crate::interpret_device::Checked;
@@ -121,7 +120,7 @@ fn every_tile_sums_in_f16_correctly_and_without_a_fault() {
     let chosen: Vec<&Case> = cases.iter().filter(is_one).collect();
     assert_eq!(chosen.len(), 2);
     let device = Checked::with_f16_accumulate();
-    let runtime = Runtime::on(device.clone(), Sync::Lazy, None).unwrap();
+    let runtime = Runtime::on(device.clone(), SyncMode::Lazy, None).unwrap();
     let mut shapes = BTreeSet::new();
     for (rows, columns) in [(64, 64), (64, 128), (128, 64), (128, 128), (128, 256), (256, 256)] {
         let id = EngineId::new(ENGINE);
@@ -140,7 +139,7 @@ fn every_tile_sums_in_f16_correctly_and_without_a_fault() {
         };
         for case in &chosen {
             let run = |options: &RunOptions| {
-                block_on(run_graph(&runtime, &case.graph, &case.symbols, &case.bytes(), options))
+                run_graph(&runtime, &case.graph, &case.symbols, &case.bytes(), options)
             };
             let held = case.with_f16_accumulate();
             let outcome = warploom_testkit::run_case(&held, &|_, _, _| run(&half));

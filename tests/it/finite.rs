@@ -125,7 +125,7 @@ pub(crate) fn samplings() -> [(&'static str, Sampling); 3] {
 }
 
 fn session(
-    runtime: &Arc<Runtime>,
+    runtime: &Runtime,
     model: &Arc<Model>,
     sequences: usize,
     compute: ComputeMode,
@@ -200,7 +200,6 @@ fn generation_ends_with_an_error_that_names_position_and_logit() {
         if is_left_out(&label, &runtime) {
             continue;
         }
-        let runtime = Arc::new(runtime);
         let mut count = 0;
         for (format, compute, deterministic) in kinds(runtime.device().profile().kind) {
             for fault in [Fault::None, Fault::Logit(5), Fault::Infinite(4), Fault::Embedding(9)] {
@@ -240,7 +239,6 @@ fn runs_ahead_end_with_the_error_and_leave_the_cache_as_it_was() {
         if is_left_out(&label, &runtime) {
             continue;
         }
-        let runtime = Arc::new(runtime);
         let (format, compute, deterministic) = kinds(runtime.device().profile().kind)[0];
         let model = counting(format, Fault::Embedding(9));
         let mut one = session(&runtime, &model, 1, compute, deterministic);
@@ -281,7 +279,6 @@ fn a_sequence_that_fails_leaves_the_others_right() {
         if is_left_out(&label, &runtime) {
             continue;
         }
-        let runtime = Arc::new(runtime);
         for (format, compute, deterministic) in kinds(runtime.device().profile().kind) {
             let model = counting(format, Fault::Embedding(9));
             let mut all = session(&runtime, &model, 3, compute, deterministic);

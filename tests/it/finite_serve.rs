@@ -1,7 +1,6 @@
 //! A server whose model gives logits that are not finite: only the affected request is an error.
 
 use std::net::SocketAddr;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use warploom::base::Format;
@@ -13,7 +12,7 @@ use crate::finite::{Fault, counting, samplings};
 use crate::serve::{health, post};
 use crate::{devices, tell};
 
-fn server(runtime: Arc<Runtime>, fault: Fault) -> Server {
+fn server(runtime: Runtime, fault: Fault) -> Server {
     let options = SessionOptions { sequences: Some(3), ..Default::default() };
     let model = counting(Format::Q8_0, fault);
     let session = Session::new(runtime, model, options, &mut |_, _| {}).unwrap();
@@ -41,7 +40,7 @@ fn one_request_fails_and_the_others_are_answered() {
         if crate::finite::is_left_out(&label, &runtime) {
             continue;
         }
-        let server = server(Arc::new(runtime), Fault::Embedding(9));
+        let server = server(runtime, Fault::Embedding(9));
         let ask = |prompt: &[u32], sampling: &Sampling| {
             let job = Job {
                 prompt: prompt.to_vec(),
@@ -83,7 +82,7 @@ fn one_request_fails_and_the_others_are_answered() {
 
 #[test]
 fn clients_read_which_logit_it_was() {
-    let runtime = Arc::new(Runtime::builder().device("cpu").build().unwrap());
+    let runtime = Runtime::builder().device("cpu").build().unwrap();
     let server = server(runtime, Fault::Logit(5));
     for more in ["", ",\"temperature\":1"] {
         let body = format!("{{\"prompt\":\"ABC\",\"max_tokens\":4{more}}}");

@@ -137,7 +137,7 @@ fn cell(written: &Written) -> String {
     written.others.iter().map(one).collect::<Vec<_>>().join("; ")
 }
 
-fn session(runtime: &Arc<Runtime>, model: &Arc<Model>) -> Session {
+fn session(runtime: &Runtime, model: &Arc<Model>) -> Session {
     let compute = Some(ComputeMode::F32);
     let options = SessionOptions { context: Some(128), compute, ..Default::default() };
     Session::new(runtime.clone(), model.clone(), options, &mut |_, _| {}).unwrap()
@@ -147,7 +147,7 @@ fn session(runtime: &Arc<Runtime>, model: &Arc<Model>) -> Session {
 fn rows(
     (name, model): (&str, &Arc<Model>),
     recorded: &[Row],
-    runtimes: &[(String, Arc<Runtime>)],
+    runtimes: &[(String, Runtime)],
     wrong: &mut Vec<String>,
 ) -> Vec<String> {
     let mut lines: Vec<String> =
@@ -195,10 +195,7 @@ fn greedy_text_is_the_same_on_every_device() {
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/golden/greedy.json");
         std::fs::write(path, text + "\n").unwrap();
     }
-    let runtimes: Vec<(String, Arc<Runtime>)> = devices::every(false)
-        .into_iter()
-        .map(|(label, runtime)| (label, Arc::new(runtime)))
-        .collect();
+    let runtimes = devices::every(false);
     let ids: Vec<String> = runtimes.iter().map(|(_, r)| r.device().profile().id()).collect();
     let mut table = vec![
         format!("| model | prompt | {} |", ids.join(" | ")),
@@ -233,7 +230,7 @@ fn greedy_text_is_the_same_on_every_device() {
 fn another_token_is_wrong_where_the_winner_is_clear() {
     let path = gguf_files::find_model(MODELS[0]).unwrap();
     let model = Model::open(&path, Access::Mmap).unwrap();
-    let runtime = Arc::new(Runtime::builder().device("cpu").trusting(true).build().unwrap());
+    let runtime = Runtime::builder().device("cpu").trusting(true).build().unwrap();
     let mut session = session(&runtime, &model);
     let row = &golden()[MODELS[0]].rows[0];
     for (gap, fails) in [(TOLERANCE, false), (2.0 * TOLERANCE, true), (f64::NAN, true)] {

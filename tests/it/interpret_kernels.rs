@@ -5,13 +5,12 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use warploom::base::Format;
-use warploom::base::platform::block_on;
 use warploom::engine::{EngineId, Knobs};
 use warploom::interpret::Program;
 use warploom::kernel::catalogue::interface;
 use warploom::kernel::source::{asset_wgsl, cooperative_variants, variants};
 use warploom::kernel::{AssetSpec, KernelSpec, Neighbours, OperandLayout, Schedule};
-use warploom::runtime::{RunOptions, Runtime, Sync, run_graph};
+use warploom::runtime::{RunOptions, Runtime, SyncMode, run_graph};
 use warploom_testkit::{self, Case, Outcome};
 
 use crate::interpret_device::Checked;
@@ -30,13 +29,13 @@ fn check(device: &Arc<Checked>, cases: &[&Case], preferred: Vec<EngineId>) -> Ve
 /// The same with other options.
 fn check_with(device: &Arc<Checked>, cases: &[&Case], options: RunOptions) -> Vec<String> {
     let begin = Instant::now();
-    let runtime = Runtime::on(device.clone(), Sync::Lazy, None).unwrap();
+    let runtime = Runtime::on(device.clone(), SyncMode::Lazy, None).unwrap();
     let options = RunOptions { guard: true, ..options };
     let mut wrong = Vec::new();
     for case in cases {
         let case = &*case.on(runtime.device().profile());
         let outcome = warploom_testkit::run_case(case, &|graph, symbols, bindings| {
-            block_on(run_graph(&runtime, graph, symbols, bindings, &options))
+            run_graph(&runtime, graph, symbols, bindings, &options)
         });
         if !matches!(outcome, Outcome::Pass(_)) {
             wrong.push(format!("{}: {outcome:?}", case.name));

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use warploom::provider::{Device, OpenOptions};
 use warploom::runtime::tensor::Tensor;
-use warploom::runtime::{KeepAlive, Runtime, Sync};
+use warploom::runtime::{KeepAlive, Runtime, SyncMode};
 
 use crate::webgpu_host::on_each;
 
@@ -35,7 +35,7 @@ fn a_device_is_busy_while_it_is_held() {
         awake.hold(Duration::from_secs(600));
         until(&device, 20);
 
-        let runtime = Arc::new(Runtime::on(device.clone(), Sync::Lazy, None).unwrap());
+        let runtime = Runtime::on(device.clone(), SyncMode::Lazy, None).unwrap();
         let numbers: Vec<f32> = (0..1000).map(|i| i as f32).collect();
         let twice: Vec<f32> = numbers.iter().map(|v| v + v).collect();
         for _ in 0..20 {

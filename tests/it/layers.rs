@@ -108,7 +108,7 @@ fn expected(model: &Model, mode: ComputeMode, count: usize) -> Vec<(Vec<f64>, f6
 
 /// The same on a device, in one prompt and token by token: `[way][token][width]`.
 fn both_ways(
-    runtime: &Arc<Runtime>,
+    runtime: &Runtime,
     model: &Arc<Model>,
     mode: ComputeMode,
     count: usize,

@@ -6,16 +6,16 @@ use warploom::base::ShapeClass;
 use warploom::engine::Registry;
 use warploom::plan::{Options, Plan};
 use warploom::provider::{Device, NullProvider, OpenOptions};
-use warploom::runtime::{Runtime, Sync};
+use warploom::runtime::{Runtime, SyncMode};
 use warploom_llm::{Model, PAST, SEQ, Session, SessionOptions, Wanted};
 use warploom_models::gguf::Access;
 
 const MODEL: &str =
     concat!(env!("CARGO_MANIFEST_DIR"), "/../models/warploom-tiny-llama-Q4_K_M.gguf");
 
-fn session(sync: Sync, budget: Option<u64>) -> (Arc<dyn Device>, warploom::Result<Session>) {
+fn session(sync: SyncMode, budget: Option<u64>) -> (Arc<dyn Device>, warploom::Result<Session>) {
     let device = NullProvider::device(&OpenOptions::default());
-    let runtime = Arc::new(Runtime::on(device.clone(), sync, budget).unwrap());
+    let runtime = Runtime::on(device.clone(), sync, budget).unwrap();
     let model = Model::open(MODEL, Access::Mmap).unwrap();
     let session = Session::new(runtime, model, SessionOptions::default(), &mut |_, _| {});
     (device, session)
@@ -38,7 +38,7 @@ fn one_token(device: &Arc<dyn Device>, session: &mut Session) -> [u64; 5] {
 
 #[test]
 fn a_steady_token_is_one_submit_one_wait_and_no_allocation() {
-    let (device, session) = session(Sync::Lazy, None);
+    let (device, session) = session(SyncMode::Lazy, None);
     let mut session = session.unwrap();
     session.run_blocking(&[1, 2, 3, 4, 5], Wanted::Token).unwrap();
     assert_ne!(one_token(&device, &mut session), [1, 1, 0, 0, 4], "the first one makes its plan");
@@ -63,7 +63,7 @@ fn a_long_prompt_has_no_copies_either() {
 /// Weights that plans merge are uploaded as one, so no plan needs a copy.
 #[test]
 fn merged_weights_lie_on_the_device_once() {
-    let (_, session) = session(Sync::Lazy, None);
+    let (_, session) = session(SyncMode::Lazy, None);
     let mut session = session.unwrap();
     let before = session.resident_bytes();
     for wanted in [Wanted::Cache, Wanted::Logits, Wanted::Token] {
@@ -77,7 +77,7 @@ fn merged_weights_lie_on_the_device_once() {
 
 #[test]
 fn a_new_length_of_a_class_plans_nothing_and_compiles_nothing() {
-    let (device, session) = session(Sync::Lazy, None);
+    let (device, session) = session(SyncMode::Lazy, None);
     let mut session = session.unwrap();
     for (class, lengths) in [[2, 3, 5, 8], [9, 17, 40, 64], [65, 66, 200, 511]].iter().enumerate() {
         for (i, length) in lengths.iter().enumerate() {
@@ -98,7 +98,7 @@ fn a_new_length_of_a_class_plans_nothing_and_compiles_nothing() {
 
 #[test]
 fn a_plan_is_data() {
-    let (_, session) = session(Sync::Lazy, None);
+    let (_, session) = session(SyncMode::Lazy, None);
     let plan = session.unwrap().decode_plan(Wanted::Logits).unwrap();
     let json = serde_json::to_string(&plan).unwrap();
     assert!(serde_json::from_str::<warploom::plan::Plan>(&json).unwrap() == plan);
@@ -106,7 +106,7 @@ fn a_plan_is_data() {
 
 #[test]
 fn eager_waits_after_every_command() {
-    let (device, session) = session(Sync::Eager, None);
+    let (device, session) = session(SyncMode::Eager, None);
     let mut session = session.unwrap();
     one_token(&device, &mut session);
     let dispatches = session.decode_plan(Wanted::Token).unwrap().recording.commands.len() as u64;
@@ -115,7 +115,7 @@ fn eager_waits_after_every_command() {
 
 #[test]
 fn a_model_beyond_the_budget_is_refused_before_the_upload() {
-    let (device, session) = session(Sync::Lazy, Some(4 << 20));
+    let (device, session) = session(SyncMode::Lazy, Some(4 << 20));
     let error = session.err().unwrap();
     assert!(error.is_out_of_memory(), "{error}");
     assert!(error.to_string().contains("need") && error.to_string().contains("4194304"), "{error}");
@@ -124,7 +124,7 @@ fn a_model_beyond_the_budget_is_refused_before_the_upload() {
 
 #[test]
 fn a_prompt_beyond_the_context_changes_nothing() {
-    let (_, session) = session(Sync::Lazy, None);
+    let (_, session) = session(SyncMode::Lazy, None);
     let mut session = session.unwrap();
     session.run_blocking(&[1, 2], Wanted::Cache).unwrap();
     let error = session.run_blocking(&vec![1; 511], Wanted::Token).unwrap_err().to_string();
@@ -135,7 +135,7 @@ fn a_prompt_beyond_the_context_changes_nothing() {
 
 #[test]
 fn a_long_prompt_is_cut_in_pieces_and_reads_once() {
-    let (device, session) = session(Sync::Lazy, None);
+    let (device, session) = session(SyncMode::Lazy, None);
     let mut session = session.unwrap();
     let before = device.counters();
     session.run_blocking(&vec![3; 512], Wanted::Token).unwrap();

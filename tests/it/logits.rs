@@ -158,7 +158,7 @@ fn squares(a: &[f64], b: &[f64]) -> f64 {
 
 /// Runs the prompts on a device; `limit` is half the gap that makes a winner unambiguous.
 fn follow(
-    runtime: &Arc<Runtime>,
+    runtime: &Runtime,
     model: &Arc<Model>,
     (mode, cache): (ComputeMode, DType),
     limit: f64,
@@ -234,7 +234,7 @@ fn logits_and_greedy_tokens_are_those_of_a_float64_pass() {
                 let profile = runtime.device().profile();
                 let some = scripts.len().div_ceil(devices::sample_software(profile, 3));
                 let scripts = &scripts[..some];
-                let found = follow(&Arc::new(runtime), &model, (mode, DType::F32), limit, scripts);
+                let found = follow(&runtime, &model, (mode, DType::F32), limit, scripts);
                 let (most, compared, share) = (found.most, found.compared, found.share());
                 // In some models rounding moves logits too far for a clear winner.
                 let least = if rounds { 0 } else { 2 * scripts.len() };
@@ -282,7 +282,7 @@ fn an_f16_cache_moves_logits_as_rounding_does() {
             let some = devices::sample_software(runtime.device().profile(), 2);
             let scripts = &scripts[..scripts.len() / some];
             let count: usize = scripts.iter().map(|script| script.logits.len()).sum();
-            let found = follow(&Arc::new(runtime), &model, how, limit, scripts);
+            let found = follow(&runtime, &model, how, limit, scripts);
             let off = (found.squares[0] / count as f64).sqrt();
             tell(&format!(
                 "logits: a cache of f16 on {label}: within {:.1e} of {limit:.1e}, {} tokens equal, \
@@ -343,8 +343,7 @@ fn agrees(
         value.as_array().unwrap().iter().map(|v| v.as_u64().unwrap() as u32).collect()
     };
     let options = SessionOptions { compute: Some(ComputeMode::F32), ..Default::default() };
-    let mut session =
-        Session::new(Arc::new(runtime), model.clone(), options, &mut |_, _| {}).unwrap();
+    let mut session = Session::new(runtime, model.clone(), options, &mut |_, _| {}).unwrap();
     let mut most = 0.0f64;
     for prompt in prompts {
         session.truncate(0).unwrap();

@@ -3,6 +3,7 @@
 mod analyze;
 mod architectures;
 mod arena;
+mod async_api;
 mod batch;
 mod cases;
 mod chat;

@@ -66,7 +66,7 @@ fn child_without_opencl() {
     assert!(error.is_unsupported() && error.to_string().contains(&why), "{error}");
     let error = Runtime::builder().device("opencl").build().err().unwrap();
     assert!(error.is_invalid() && error.to_string().contains(&why), "{error}");
-    let detection = Detection::detect_blocking("auto").unwrap();
+    let detection = Detection::detect("auto").unwrap();
     assert!(detection.absent.iter().any(|(provider, _)| provider == "opencl"));
     assert!(!detection.startup_line().contains("opencl"), "{}", detection.startup_line());
 }
@@ -107,7 +107,7 @@ fn a_missing_device_is_an_error_that_lists_the_others() {
     let error = block_on(provider.open(99, OpenOptions::default())).err().unwrap();
     assert!(error.is_invalid() && error.to_string().contains("devices were found"), "{error}");
     // OpenCL on the CPU never ranks above the CPU provider.
-    let detection = Detection::detect_blocking("auto").unwrap();
+    let detection = Detection::detect("auto").unwrap();
     let place = |wanted: &dyn Fn(&str, DeviceKind) -> bool| {
         detection.devices.iter().position(|d| wanted(&d.profile.provider, d.profile.kind))
     };

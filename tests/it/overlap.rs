@@ -1,6 +1,5 @@
 //! Overlapping steps give the same bits as steps that wait for each other.
 
-use warploom::base::platform::block_on;
 use warploom::base::{ComputeMode, DType, Format, Shape, ShapeClass, SymbolValues};
 use warploom::engine::{EngineId, Registry};
 use warploom::ir::{BinaryOp, Graph, Op};
@@ -78,7 +77,7 @@ fn instance(runtime: &Runtime, plan: Plan) -> (Instance, DeviceTensors) {
         upload(&format!("a{layer}"), Format::Q8_0, &values(11));
         upload(&format!("b{layer}"), Format::Q4_0, &values(23));
     }
-    (block_on(Instance::new(runtime, plan, &mut resident)).unwrap(), resident)
+    (Instance::new(runtime, plan, &mut resident).unwrap(), resident)
 }
 
 fn h200() -> DeviceProfile {
@@ -139,7 +138,7 @@ fn two_at_once_give_the_bits_of_one_after_the_other() {
             let x: Vec<u8> =
                 numbers(COLUMNS, run as u64).iter().flat_map(|v| v.to_le_bytes()).collect();
             let read = |instance: &Instance| {
-                block_on(instance.read(SymbolValues::new(), vec![x.clone()])).unwrap().remove(0)
+                instance.read(SymbolValues::new(), vec![x.clone()]).unwrap().remove(0)
             };
             let (got, want) = (read(&together), read(&apart));
             let first = f32::from_le_bytes(want[..4].try_into().unwrap());

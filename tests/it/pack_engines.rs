@@ -3,7 +3,6 @@
 
 use std::sync::Arc;
 
-use warploom::base::platform::block_on;
 use warploom::base::{DType, Shape, ShapeClass};
 use warploom::engine::{Engine, EngineId, PackEngine, Registry};
 use warploom::ir::{Graph, Op};
@@ -41,7 +40,7 @@ fn the_example_is_right_on_every_device() {
     let row = pack::operation_in_interpreter(&pack, &cases);
     assert!(matches!(row.outcome, Outcome::Right { elements, .. } if elements > 1000), "{row:?}");
     for (label, runtime) in devices::every(true) {
-        let row = block_on(pack::operation_on_device(&pack, &cases, &runtime)).unwrap();
+        let row = pack::operation_on_device(&pack, &cases, &runtime).unwrap();
         tell(&format!("pack.softmax on {label}: {row:?}"));
         assert!(matches!(row.outcome, Outcome::Right { .. }), "{label}: {row:?}");
     }
@@ -63,7 +62,7 @@ fn wrong_numbers_are_found() {
         let row = pack::operation_in_interpreter(&pack, &cases);
         let Outcome::Wrong { what } = row.outcome else { panic!("{to} passed") };
         assert!(words.iter().all(|word| what.contains(word)), "{to}: {what}");
-        let row = block_on(pack::operation_on_device(&pack, &cases, &runtime)).unwrap();
+        let row = pack::operation_on_device(&pack, &cases, &runtime).unwrap();
         let Outcome::Wrong { what } = row.outcome else { panic!("{to} passed on the CPU") };
         assert!(what.contains("pack.softmax forced"), "{what}");
     }
@@ -237,7 +236,7 @@ fn a_runtime_takes_packs_and_doctor_meets_them() {
         let id = EngineId::new("pack.softmax");
         assert!(runtime.registry().get(&id).is_some());
         let limits = Limits { seconds: 0.0, first_seconds: f64::INFINITY, cases: 1 };
-        let found = block_on(examine(&runtime, &cases, &limits, &mut |_, _, _| {})).unwrap();
+        let found = examine(&runtime, &cases, &limits, &mut |_, _, _| {}).unwrap();
         let found = found.engines.into_iter().find(|examined| examined.engine == id).unwrap();
         match right {
             true => assert!(matches!(found.finding, Finding::Right { .. }), "{found:?}"),

@@ -1,7 +1,6 @@
 //! Twins of a pack's shader: compiled if their language is available, checked for the same results,
 //! never skipped silently.
 
-use warploom::base::platform::block_on;
 use warploom::kernel::pack::Pack;
 use warploom::runtime::Runtime;
 use warploom_testkit::pack::{self, Outcome, Row};
@@ -53,7 +52,7 @@ fn read(manifest: &str, twin: &str) -> Result<Pack, String> {
 fn on(runtime: &Runtime, pack: &Pack) -> Row {
     let (row, job) = pack::in_interpreter(pack, &pack.cases()[0]);
     assert!(matches!(row.outcome, Outcome::Right { .. }), "{row:?}");
-    block_on(pack::on_device(&job.unwrap(), runtime))
+    pack::on_device(&job.unwrap(), runtime)
 }
 
 #[test]

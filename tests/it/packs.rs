@@ -2,9 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::sync::Arc;
 
-use warploom::base::platform::block_on;
 use warploom::base::{DType, Dim, Shape, ShapeClass, Symbol, SymbolValues};
 use warploom::engine::Registry;
 use warploom::ir::{Graph, load, save};
@@ -23,9 +21,8 @@ pub(crate) fn example(name: &str) -> Pack {
     Pack::load(folder).unwrap()
 }
 
-fn on_every_device(run: impl Fn(&Arc<Runtime>) -> Result<()>) {
+fn on_every_device(run: impl Fn(&Runtime) -> Result<()>) {
     for (label, runtime) in devices::every(false) {
-        let runtime = Arc::new(runtime);
         run(&runtime).unwrap_or_else(|e| panic!("{label}: {e}"));
     }
 }
@@ -228,7 +225,7 @@ fn a_graph_with_a_kernel_is_planned_once_for_many_sizes_and_is_a_file() {
             let symbols = SymbolValues::new().with(n, half);
             let bindings = BTreeMap::from([("x".to_string(), bytes)]);
             let run = run_graph(&runtime, &graph, &symbols, &bindings, &options);
-            let found = block_on(run).unwrap_or_else(|e| panic!("{label}: {e}"));
+            let found = run.unwrap_or_else(|e| panic!("{label}: {e}"));
             let floats = |name: &str| -> Vec<f32> {
                 found[name]
                     .chunks_exact(4)
@@ -259,7 +256,6 @@ fn a_graph_with_a_kernel_is_planned_once_for_many_sizes_and_is_a_file() {
 #[test]
 fn a_kernel_says_itself_whether_it_is_deterministic() {
     let runtime = Runtime::builder().device("cpu").deterministic(true).build().unwrap();
-    let runtime = Arc::new(runtime);
     let x = Tensor::from_vec(&runtime, vec![1.0_f32, 2.0, 4.0], [3]);
     let error = Tensor::custom(&pairs(), &[&x], &[])[0].to_vec::<f32>().unwrap_err().to_string();
     for part in ["custom.wgsl", "deterministic mode", "\"pairs\"", "`deterministic = true`"] {
@@ -273,7 +269,7 @@ fn a_kernel_says_itself_whether_it_is_deterministic() {
 
 #[test]
 fn wrong_calls_are_errors_at_the_read() {
-    let runtime = Arc::new(Runtime::builder().device("cpu").build().unwrap());
+    let runtime = Runtime::builder().device("cpu").build().unwrap();
     let pack = pairs();
     let x = Tensor::ones(&runtime, [4]);
     let message = |pack: &Pack, operands: &[&Tensor], values: &[(&str, f64)]| {
@@ -360,7 +356,7 @@ fn a_pack_is_read_again_where_it_changed_and_keeps_what_was_fastest() {
         }";
     write("pack.toml", manifest);
     write("p.wgsl", shader);
-    let runtime = Arc::new(Runtime::builder().device("cpu").build().unwrap());
+    let runtime = Runtime::builder().device("cpu").build().unwrap();
     let x = Tensor::from_vec(&runtime, vec![0.0_f32; 100], [100]);
     let last = |pack: &Pack| Tensor::custom(pack, &[&x], &[])[0].to_vec::<f32>().unwrap()[99];
 
@@ -399,7 +395,7 @@ fn the_checks_of_every_example_are_right_everywhere() {
             assert!(matches!(row.outcome, Outcome::Right { .. }), "{name}: {row:?}");
             let job = job.unwrap();
             for (label, runtime) in &runtimes {
-                let row = block_on(pack::on_device(&job, runtime));
+                let row = pack::on_device(&job, runtime);
                 assert!(matches!(row.outcome, Outcome::Right { .. }), "{name} on {label}: {row:?}");
             }
         }

@@ -2,7 +2,6 @@
 //! core language, uniform blocks of any shape; and the errors for the rest. Valid programs give the
 //! right results on every device.
 
-use warploom::base::platform::block_on;
 use warploom::kernel::pack::Pack;
 use warploom_testkit::pack::{self, Outcome};
 
@@ -27,7 +26,7 @@ fn right(packs: &[(Pack, &str)]) {
             let (row, job) = pack::in_interpreter(pack, &case);
             let Some(job) = job else { panic!("{label}: {row:?}") };
             for (device, runtime) in &runtimes {
-                let row = block_on(pack::on_device(&job, runtime));
+                let row = pack::on_device(&job, runtime);
                 assert!(
                     matches!(row.outcome, Outcome::Right { .. }),
                     "{label} on {device}: {row:?}"

@@ -1,9 +1,6 @@
 //! Graphs split over several devices give the results of one device.
 
-use std::sync::Arc;
-
 use warploom::base::ShapeClass;
-use warploom::base::platform::block_on;
 use warploom::ir::{Graph, NodeId, Op, OpClass};
 use warploom::plan::{Options, PartitionedPlan, Plan, Selector};
 use warploom::runtime::{Runtime, run_partitioned};
@@ -19,11 +16,11 @@ const SLOTS: usize = 3;
 
 /// A runtime for each slot: of a GPU through wgpu if there is one, and of the CPU, each with
 /// separate memory.
-fn runtimes() -> Vec<Arc<Runtime>> {
+fn runtimes() -> Vec<Runtime> {
     let every = devices::every(false).into_iter().map(|(_, runtime)| runtime);
     let gpu = every.filter(|runtime| runtime.device().profile().provider == "webgpu").take(1);
     let cpu = || Runtime::builder().device("cpu").build().unwrap();
-    gpu.chain(std::iter::repeat_with(cpu)).take(SLOTS).map(Arc::new).collect()
+    gpu.chain(std::iter::repeat_with(cpu)).take(SLOTS).collect()
 }
 
 /// A slot for every node that does not touch a state, from a pseudo-random number.
@@ -60,8 +57,7 @@ fn random_graphs_in_pieces_are_right() {
         let place = placement(&simple.unwrap(), seed, runtimes.len());
         let plan = PartitionedPlan::new(&case.graph, &class, &profiles, &place, &options).unwrap();
         let outcome = run_case(&case, &|graph, symbols, bindings| {
-            let run = run_partitioned(&runtimes, graph, symbols, bindings, &place, Some(&class));
-            block_on(run)
+            run_partitioned(&runtimes, graph, symbols, bindings, &place, Some(&class))
         });
         assert!(
             matches!(outcome, Outcome::Pass(_)),

@@ -19,7 +19,7 @@ use warploom::provider::{
     PreparedId, Provider, Recording, Resource, Ticket, Usage, Word,
 };
 use warploom::runtime::{
-    DeviceTensors, PartitionedInstance, RunOptions, Runtime, Sync, run_graph, run_partitioned,
+    DeviceTensors, PartitionedInstance, RunOptions, Runtime, SyncMode, run_graph, run_partitioned,
 };
 use warploom::{Result, cpu};
 use warploom_testkit::{Outcome, RandomLimits, random_case, run_case};
@@ -232,13 +232,13 @@ fn chain(rows: i64, columns: i64) -> (Graph, Vec<(Selector, usize)>) {
     (g, placement)
 }
 
-fn instance(runtimes: &[Arc<Runtime>], graph: &Graph, place: &Placement) -> PartitionedInstance {
+fn instance(runtimes: &[Runtime], graph: &Graph, place: &Placement) -> PartitionedInstance {
     let profiles: Vec<_> = runtimes.iter().map(|r| r.device().profile().clone()).collect();
     let class = ShapeClass::exact(&SymbolValues::new());
     let options = runtimes[0].plan_options();
     let plan = PartitionedPlan::new(graph, &class, &profiles, place, &options).unwrap();
     let mut residents = [DeviceTensors::new(), DeviceTensors::new()];
-    block_on(PartitionedInstance::new(runtimes, plan, &mut residents)).unwrap()
+    PartitionedInstance::new(runtimes, plan, &mut residents).unwrap()
 }
 
 /// Graphs over both devices against one of them, with new sizes each time and twice each; nothing
@@ -246,7 +246,7 @@ fn instance(runtimes: &[Arc<Runtime>], graph: &Graph, place: &Placement) -> Part
 fn graphs_are_the_same(devices: &[Arc<dyn Device>; 2], repeats: i64) {
     let runtimes = devices
         .each_ref()
-        .map(|device| Arc::new(Runtime::on(Arc::clone(device), Sync::Lazy, None).unwrap()));
+        .map(|device| Runtime::on(Arc::clone(device), SyncMode::Lazy, None).unwrap());
     let mut direct = 0;
     let before: u64 = devices.iter().map(|device| device.counters().peer_bytes).sum();
     for i in 0..repeats {
@@ -258,10 +258,10 @@ fn graphs_are_the_same(devices: &[Arc<dyn Device>; 2], repeats: i64) {
             let x = to_bytes(&x.collect::<Vec<_>>());
             let inputs = BTreeMap::from([("x".to_string(), x)]);
             let symbols = SymbolValues::new();
-            let found = block_on(cut.run(&symbols, &inputs)).unwrap();
+            let found = cut.run(&symbols, &inputs).unwrap();
             let options = RunOptions::default();
             let run = run_graph(&runtimes[0], &graph, &symbols, &inputs, &options);
-            assert!(found == block_on(run).unwrap(), "{rows} x {columns}, round {round}");
+            assert!(found == run.unwrap(), "{rows} x {columns}, round {round}");
         }
         for way in cut.transfers() {
             assert!(way.reason.is_none() && way.host_bytes == 0, "{way}");
@@ -279,7 +279,7 @@ fn graphs_are_the_same(devices: &[Arc<dyn Device>; 2], repeats: i64) {
 fn random_graphs_are_right(devices: &[Arc<dyn Device>; 2], graphs: u64) {
     let runtimes = devices
         .each_ref()
-        .map(|device| Arc::new(Runtime::on(Arc::clone(device), Sync::Lazy, None).unwrap()));
+        .map(|device| Runtime::on(Arc::clone(device), SyncMode::Lazy, None).unwrap());
     for seed in 0..graphs {
         let case = random_case(seed, 0, &RandomLimits::default());
         let class = ShapeClass::exact(&case.symbols);
@@ -288,8 +288,7 @@ fn random_graphs_are_right(devices: &[Arc<dyn Device>; 2], graphs: u64) {
         let simple = Plan::graph_after(&case.graph, &class, profile, &options, "simplify");
         let place = placement(&simple.unwrap(), seed, 2);
         let outcome = run_case(&case, &|graph, symbols, bindings| {
-            let run = run_partitioned(&runtimes, graph, symbols, bindings, &place, Some(&class));
-            block_on(run)
+            run_partitioned(&runtimes, graph, symbols, bindings, &place, Some(&class))
         });
         assert!(matches!(outcome, Outcome::Pass(_)), "seed {seed}: {outcome:?}");
     }
@@ -307,13 +306,13 @@ fn devices_that_know_each_other_copy_without_the_host() {
 #[test]
 fn devices_without_a_direct_copy_go_through_the_host_and_report_it() {
     let runtimes =
-        [linked(), plain()].map(|device| Arc::new(Runtime::on(device, Sync::Lazy, None).unwrap()));
+        [linked(), plain()].map(|device| Runtime::on(device, SyncMode::Lazy, None).unwrap());
     let (graph, place) = chain(5, 9);
     let mut cut = instance(&runtimes, &graph, &place);
     let x: Vec<f32> = (0..45).map(|i| (i % 7) as f32).collect();
     let inputs = BTreeMap::from([("x".to_string(), to_bytes(&x))]);
     for _ in 0..2 {
-        let found = block_on(cut.run(&SymbolValues::new(), &inputs)).unwrap();
+        let found = cut.run(&SymbolValues::new(), &inputs).unwrap();
         let y: Vec<f32> = x.iter().map(|x| 2.0 * x * x - x).collect();
         assert!(to_floats(&found["y"]).iter().eq(y.iter()), "{found:?}");
     }

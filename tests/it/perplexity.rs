@@ -22,12 +22,7 @@ const GOLDEN: f64 = 0.005;
 /// Tokens of a window, as in the golden files.
 const WINDOW: usize = 250;
 
-fn measure(
-    runtime: &Arc<Runtime>,
-    model: &Arc<Model>,
-    mode: ComputeMode,
-    text: &[u32],
-) -> Perplexity {
+fn measure(runtime: &Runtime, model: &Arc<Model>, mode: ComputeMode, text: &[u32]) -> Perplexity {
     let options =
         SessionOptions { context: Some(WINDOW + 1), compute: Some(mode), ..Default::default() };
     let mut session =
@@ -44,7 +39,7 @@ fn golden(name: &str) -> serde_json::Value {
 /// On the CPU, whose default mode is `Int8`.
 #[test]
 fn rounded_activations_hardly_change_a_perplexity() {
-    let runtime = Arc::new(Runtime::builder().device("cpu").build().unwrap());
+    let runtime = Runtime::builder().device("cpu").build().unwrap();
     let text = golden("golden.json")["perplexity_text"].as_str().unwrap().to_owned();
     for file in logits::model_files() {
         let model = Model::open(&file, Access::Mmap).unwrap();
@@ -82,7 +77,7 @@ fn rounded_activations_hardly_change_a_perplexity() {
 
 #[test]
 fn windows_are_apart_and_what_is_skipped_does_not_count() {
-    let runtime = Arc::new(Runtime::builder().device("cpu").build().unwrap());
+    let runtime = Runtime::builder().device("cpu").build().unwrap();
     let file = std::path::Path::new(env!("CARGO_MANIFEST_DIR"))
         .join("../models/warploom-tiny-llama-Q4_K_M.gguf");
     let model = Model::open(file, Access::Mmap).unwrap();

@@ -4,7 +4,6 @@
 use std::collections::BTreeMap;
 
 use warploom::Error;
-use warploom::base::platform::block_on;
 use warploom::base::{DType, Dim, Format, Shape, ShapeClass, Symbol, SymbolValues};
 use warploom::engine::Registry;
 use warploom::ir::{BinaryOp, Graph, Op, UnaryOp};
@@ -223,8 +222,8 @@ fn runs(runtime: &Runtime, plan: Plan) -> Result<(), Error> {
         inputs.push(vec![0; bytes as usize]);
     }
     let mut resident = DeviceTensors::zeros(runtime.pool(), &**runtime.device(), &plan)?;
-    let instance = block_on(Instance::new(runtime, plan, &mut resident))?;
-    block_on(instance.read(symbols, inputs)).map(|_| ())
+    let instance = Instance::new(runtime, plan, &mut resident)?;
+    instance.read(symbols, inputs).map(|_| ())
 }
 
 fn bytes(values: &[f32]) -> Vec<u8> {
@@ -270,9 +269,9 @@ fn a_plan_built_ahead_runs_on_such_a_device() {
         let source = WeightSource { name: "w", bytes: &weight };
         resident.upload(pool, device, &[source], &mut |_| {}).unwrap();
         resident.state(pool, device, "s", 16 * 32 * 4).unwrap();
-        let instance = block_on(Instance::new(&runtime, plan, &mut resident)).unwrap();
+        let instance = Instance::new(&runtime, plan, &mut resident).unwrap();
         let inputs = vec![x.clone(), y.clone()];
-        let got = block_on(instance.read(symbols.clone(), inputs)).unwrap().remove(0);
+        let got = instance.read(symbols.clone(), inputs).unwrap().remove(0);
         assert_eq!(got.len(), expected.len(), "{label}");
         for (got, want) in got.chunks_exact(4).zip(expected.chunks_exact(4)) {
             let [got, want] = [got, want].map(|b| f32::from_le_bytes(b.try_into().unwrap()));
@@ -300,6 +299,6 @@ fn a_device_that_lacks_what_a_plan_needs_is_named_with_its_limits() {
     let mut plan = small(&DeviceProfile::known("cpu-avx512").unwrap());
     let spec = warploom::kernel::AssetSpec::new("softmax").define("subgroup");
     plan.recording.kernels.push(warploom::kernel::KernelSpec::Asset(spec));
-    let error = block_on(Instance::new(&cpu, plan, &mut DeviceTensors::new())).err().unwrap();
+    let error = Instance::new(&cpu, plan, &mut DeviceTensors::new()).err().unwrap();
     assert!(error.is_unsupported() && error.to_string().contains("does not fit cpu:0"), "{error}");
 }

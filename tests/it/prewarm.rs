@@ -1,7 +1,6 @@
 //! Plans that a session makes before they are needed.
 
 use std::ops::ControlFlow;
-use std::sync::Arc;
 
 use warploom::runtime::Runtime;
 use warploom_llm::{Expected, GenerateOptions, Model, Sampling, Session, SessionOptions, Wanted};
@@ -12,7 +11,7 @@ const MODEL: &str =
 const PROMPT: &str = "Once upon a time there was a fox who";
 
 fn session(expected: Option<Expected>) -> Session {
-    let runtime = Arc::new(Runtime::builder().device("cpu").build().unwrap());
+    let runtime = Runtime::builder().device("cpu").build().unwrap();
     let model = Model::open(MODEL, Access::Mmap).unwrap();
     let options = SessionOptions { context: Some(64), expected, ..Default::default() };
     Session::new(runtime, model, options, &mut |_, _| {}).unwrap()

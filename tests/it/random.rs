@@ -11,7 +11,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 use naga::valid::Capabilities;
-use warploom::base::platform::block_on;
 use warploom::base::{ShapeClass, SymbolValues};
 use warploom::codegen::{fused_wgsl, kernel_wgsl};
 use warploom::engine::Registry;
@@ -67,7 +66,7 @@ impl Target {
 fn targets() -> Vec<Target> {
     let null = NullProvider::profile();
     let mut targets = vec![Target { label: null.id(), profile: null, runtime: None, each: 1 }];
-    let detection = Detection::detect_blocking("auto").unwrap();
+    let detection = Detection::detect("auto").unwrap();
     let profiles = detection.devices.iter().filter(|d| d.rank.is_some()).map(|d| &d.profile);
     for profile in profiles.filter(|profile| devices::wanted(profile)) {
         // Threads of this test share the machine already.
@@ -166,7 +165,7 @@ fn wrong(target: &Target, case: &Case, without: &[String]) -> Option<String> {
     let options =
         RunOptions { class: Some(class(case)), without: without.to_vec(), ..RunOptions::default() };
     let outcome = run_case(case, &|graph, symbols, bindings| {
-        block_on(run_graph(runtime, graph, symbols, bindings, &options))
+        run_graph(runtime, graph, symbols, bindings, &options)
     });
     match outcome {
         Outcome::Pass(_) => None,

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 
-use warploom::base::platform::block_on;
 use warploom::base::{DType, Shape, SymbolValues};
 use warploom::ir::{Graph, Op};
 use warploom::runtime::{RunOptions, Runtime, run_graph};
@@ -95,7 +94,7 @@ fn counts(runtime: &Runtime, draw: &Draw, count: usize) -> Vec<usize> {
     let options = RunOptions::default();
     let symbols = SymbolValues::new();
     let run = run_graph(runtime, &graph, &symbols, &bindings, &options);
-    let tokens: Vec<u32> = bytemuck::pod_collect_to_vec(&block_on(run).unwrap()["y"]);
+    let tokens: Vec<u32> = bytemuck::pod_collect_to_vec(&run.unwrap()["y"]);
     let mut counts = vec![0; LOGITS.len()];
     tokens.iter().for_each(|token| counts[*token as usize] += 1);
     counts

@@ -18,7 +18,7 @@ use warploom::kernel::{AssetSpec, KernelSpec, Schedule, catalogue};
 use warploom::native::cuda::{self, Nvrtc};
 use warploom::plan::{Options, Plan, Selector, candidates};
 use warploom::provider::{DeviceProfile, OpenOptions, Provider};
-use warploom::runtime::{Runtime, Sync, TuneMode, run_plan};
+use warploom::runtime::{Runtime, SyncMode, TuneMode, run_plan};
 use warploom_testkit::{Case, Conformance, ConformanceProgress, Outcome, cases, run_case};
 
 use crate::translate::compiler;
@@ -145,7 +145,7 @@ fn small_cases() {
         Some(index) => {
             let (provider, index) = (cuda::Provider::new(), index.parse().unwrap());
             let device = block_on(provider.open(index, OpenOptions::default())).unwrap();
-            Runtime::on(device, Sync::Lazy, None)
+            Runtime::on(device, SyncMode::Lazy, None)
         }
         None => Runtime::builder().device(device).trusting(true).tune(TuneMode::Off).build(),
     };
@@ -176,7 +176,7 @@ fn each_kernel(runtime: &Runtime, seconds: f64) {
         }
         let case = cases[run.case].on(profile);
         let outcome = run_case(&case, &|graph, symbols, bytes| {
-            block_on(run_plan(runtime, graph, run.plan.clone(), symbols, bytes, true))
+            run_plan(runtime, graph, run.plan.clone(), symbols, bytes, true)
         });
         // A plan was made, so that it is not supported is wrong as well.
         if !matches!(outcome, Outcome::Pass(_)) {

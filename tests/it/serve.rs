@@ -3,7 +3,6 @@
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::ops::ControlFlow;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use warploom::ComputeMode;
@@ -15,7 +14,7 @@ use warploom_serve::{ServeOptions, Server};
 use crate::plans::embedded;
 
 fn session(sequences: usize) -> Session {
-    let runtime = Arc::new(Runtime::builder().device("cpu").build().unwrap());
+    let runtime = Runtime::builder().device("cpu").build().unwrap();
     // In `Int8` the logits of a sequence in a batch can differ from those alone (by 0.1 of 13 when
     // two of three rows were equal), so that another token wins a tie.
     let compute = Some(ComputeMode::F32);

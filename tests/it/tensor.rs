@@ -7,28 +7,28 @@ use proptest::test_runner::{Config, TestRunner};
 use warploom::base::Format;
 use warploom::ir::{Conv2d, Pool2d, PoolKind, RopePairs};
 use warploom::provider::{Device, NullProvider, OpenOptions};
-use warploom::runtime::{Runtime, Sync};
+use warploom::runtime::{Runtime, SyncMode};
 use warploom::tensor::AttentionOptions;
 use warploom::{DType, Tensor, quant};
 
 use crate::devices;
 
 /// Runs a test on every device.
-pub(crate) fn on_each(test: impl Fn(&Arc<Runtime>)) {
+pub(crate) fn on_each(test: impl Fn(&Runtime)) {
     for (label, runtime) in devices::every(false) {
         crate::tell(&format!("tensors on {label}"));
-        test(&Arc::new(runtime));
+        test(&runtime);
     }
 }
 
 /// A runtime that executes nothing, for tests of plans, submits and errors.
-pub(crate) fn null() -> (Arc<dyn Device>, Arc<Runtime>) {
+pub(crate) fn null() -> (Arc<dyn Device>, Runtime) {
     let device = NullProvider::device(&OpenOptions::default());
-    (device.clone(), Arc::new(Runtime::on(device, Sync::Lazy, None).unwrap()))
+    (device.clone(), Runtime::on(device, SyncMode::Lazy, None).unwrap())
 }
 
-pub(crate) fn cpu() -> Arc<Runtime> {
-    Arc::new(Runtime::builder().device("cpu").build().unwrap())
+pub(crate) fn cpu() -> Runtime {
+    Runtime::builder().device("cpu").build().unwrap()
 }
 
 #[track_caller]
@@ -256,7 +256,7 @@ fn stored_formats_are_read_as_they_are() {
     });
 }
 
-fn f16_of<T: Half>(rt: &Arc<Runtime>) {
+fn f16_of<T: Half>(rt: &Runtime) {
     let numbers = |values: &[f32]| values.iter().map(|v| T::rounded(*v)).collect::<Vec<T>>();
     let check = |x: &Tensor, want: &[f32]| {
         assert_eq!(x.dtype(), T::DTYPE);
@@ -375,8 +375,8 @@ fn broadcast_element(values: &[f32], shape: &[usize], index: &[usize]) -> f32 {
 
 #[test]
 fn random_shapes_broadcast_elementwise() {
-    let runtimes: Vec<Arc<Runtime>> =
-        devices::every(false).into_iter().map(|(_, runtime)| Arc::new(runtime)).collect();
+    let runtimes: Vec<Runtime> =
+        devices::every(false).into_iter().map(|(_, runtime)| runtime).collect();
     let shapes = prop::collection::vec((1_usize..4, any::<bool>(), any::<bool>()), 0..5)
         .prop_flat_map(|axes| (Just(axes.clone()), 0..=axes.len(), 0..=axes.len()));
     let mut runner =

@@ -9,7 +9,7 @@ use warploom::ir::{BinaryOp, Graph, Op, UnaryOp};
 use warploom::memory::PooledBuffer;
 use warploom::plan::{Bindings, Bound, Options, Plan};
 use warploom::provider::{BufferRange, Device, NullProvider, OpenOptions, Usage};
-use warploom::runtime::{Instance, Runtime, Sync, Workspace};
+use warploom::runtime::{Instance, Runtime, SyncMode, Workspace};
 
 use crate::tensor::{close, cpu, null, on_each};
 
@@ -213,7 +213,7 @@ fn out_of_memory_is_an_error_and_survived() {
 #[test]
 fn a_failed_run_never_looks_like_a_result() {
     let device = NullProvider::device(&OpenOptions::default());
-    let rt = Arc::new(Runtime::on(device.clone(), Sync::Lazy, None).unwrap());
+    let rt = Runtime::on(device.clone(), SyncMode::Lazy, None).unwrap();
     let x = Tensor::from_slice(&rt, &[1.0_f32; 4], [4]);
     let y = &x + 1.0;
     y.realize().unwrap();
@@ -259,7 +259,7 @@ fn a_lost_device_is_reported_as_such() {
     };
     let (gpu, queue) = block_on(adapter.request_device(&Default::default())).unwrap();
     let device = webgpu::Provider::from_device(gpu.clone(), queue, &OpenOptions::default());
-    let rt = Arc::new(Runtime::on(device, Sync::Lazy, None).unwrap());
+    let rt = Runtime::on(device, SyncMode::Lazy, None).unwrap();
     let x = Tensor::from_slice(&rt, &[1.0_f32, 2.0], [2]);
     let y = &x + 1.0;
     close(&y, &[2.0, 3.0]);
@@ -276,8 +276,7 @@ fn a_lost_device_is_reported_as_such() {
 fn eager_runs_give_the_same_numbers() {
     for (_, lazy) in crate::devices::every(false) {
         let device = lazy.device().profile().id();
-        let rt = Runtime::builder().device(device).sync(Sync::Eager).build().unwrap();
-        let rt = Arc::new(rt);
+        let rt = Runtime::builder().device(device).sync(SyncMode::Eager).build().unwrap();
         let x = Tensor::from_slice(&rt, &[1.0_f32, 2.0, 3.0, 4.0], [2, 2]);
         close(&(x.matmul(&x) + 1.0).sum(-1), &[19.0, 39.0]);
     }
@@ -312,7 +311,7 @@ fn a_plan_runs_with_the_callers_buffers() {
         let options = Options { bound, ..Options::new(rt.registry()) };
         let profile = rt.device().profile();
         let plan = Plan::new(&graph, &ShapeClass::new(), profile, &options).unwrap();
-        let instance = block_on(Instance::unbound(rt, plan, Workspace::Bound)).unwrap();
+        let instance = Instance::unbound(rt, plan, Workspace::Bound).unwrap();
         let take = |size: u64| rt.pool().take(size, Usage::Working).unwrap();
         let filled = |values: &[f32]| {
             let buffer = take(values.len() as u64 * 4);
@@ -335,7 +334,7 @@ fn a_plan_runs_with_the_callers_buffers() {
                 workspace: workspace.iter().map(PooledBuffer::range).collect(),
                 ..Bindings::default()
             };
-            let host = block_on(instance.read_with(bindings)).unwrap();
+            let host = instance.read_with(bindings).unwrap();
             let rows = |r: f32| [r / 2.0, (r + 1.0) / 2.0, (2.0 * r + 5.0) / 2.0];
             let (a, b) = (rows(shift), rows(4.0 + shift));
             assert_eq!(host, [bytes(&[a, b].concat())]);

@@ -207,7 +207,7 @@ fn crowd(runtime: &mut Runtime) {
         ("acme.long", Fault::Long),
         ("acme.right", Fault::None),
     ] {
-        runtime.registry_mut().add(Neg::new(name, fault)).unwrap();
+        runtime.registry_mut().unwrap().add(Neg::new(name, fault)).unwrap();
     }
 }
 
@@ -251,13 +251,7 @@ fn the_fastest_that_is_right_wins_and_a_second_start_searches_nothing() {
         let bytes = |sign: f32| numbers.iter().flat_map(|x| (sign * x).to_le_bytes()).collect();
         let inputs = [("x".to_string(), bytes(1.0))].into();
         let options = RunOptions { guard: true, ..RunOptions::default() };
-        let outputs = warploom::base::platform::block_on(run_graph(
-            &runtime,
-            &graph,
-            &SymbolValues::new(),
-            &inputs,
-            &options,
-        ));
+        let outputs = run_graph(&runtime, &graph, &SymbolValues::new(), &inputs, &options);
         let expected: Vec<u8> = bytes(-1.0);
         assert_eq!(outputs.unwrap()["y"], expected, "{label}");
 
@@ -290,7 +284,7 @@ fn a_device_that_does_not_answer_ends_the_search_and_is_asked_no_more() {
         let folder = Folder::new("hangs");
         runtime.set_tuning(TuneMode::Cached, TuneCache::at(&folder.0));
         for (name, fault) in [("acme.right", Fault::None), ("acme.long", Fault::Long)] {
-            runtime.registry_mut().add(Neg::new(name, fault)).unwrap();
+            runtime.registry_mut().unwrap().add(Neg::new(name, fault)).unwrap();
         }
         let options = TuneOptions { hang_limit: Duration::from_millis(50), ..quick() };
         let report = tuned(&runtime, &graph, &options);
@@ -351,8 +345,7 @@ fn no_choice_makes_a_plan_wrong() {
             let case = case.on(runtime.device().profile());
             let outcome = run_case(&case, &|graph, symbols, bytes| {
                 let options = RunOptions { guard: true, ..RunOptions::default() };
-                let run = run_graph(&runtime, graph, symbols, bytes, &options);
-                warploom::base::platform::block_on(run)
+                run_graph(&runtime, graph, symbols, bytes, &options)
             });
             if let Outcome::Fail(why) = outcome {
                 panic!("{label}: {why}\n{:?}", runtime.tuned());
@@ -406,8 +399,7 @@ fn what_a_search_finds_is_right() {
                 }
                 let outcome = run_case(case, &|graph, symbols, bytes| {
                     let options = RunOptions::default();
-                    let run = run_graph(&runtime, graph, symbols, bytes, &options);
-                    warploom::base::platform::block_on(run)
+                    run_graph(&runtime, graph, symbols, bytes, &options)
                 });
                 assert!(!matches!(outcome, Outcome::Fail(_)), "{label}: {outcome:?}");
             }
@@ -433,7 +425,7 @@ fn a_session_that_searches_does_so_once() {
         let builder = Runtime::builder().device("cpu").tune(mode);
         Arc::new(builder.tune_cache(TuneCache::at(&folder.0)).build().unwrap())
     };
-    let logits = |runtime: &Arc<Runtime>| {
+    let logits = |runtime: &Runtime| {
         let options = SessionOptions { context: Some(32), ..SessionOptions::default() };
         let mut session =
             Session::new(runtime.clone(), model.clone(), options, &mut |_, _| {}).unwrap();
@@ -465,12 +457,12 @@ fn a_session_that_searches_does_so_once() {
 fn a_way_is_compared_on_two_devices() {
     let open = |provider: &dyn Provider| {
         let device = block_on(provider.open(0, OpenOptions::default())).unwrap();
-        Runtime::on(device, warploom::runtime::Sync::Lazy, None).unwrap()
+        Runtime::on(device, warploom::runtime::SyncMode::Lazy, None).unwrap()
     };
     let graph = negation();
     let mut first = open(&cpu::Provider);
     // With one engine and no knobs there is no task.
-    first.registry_mut().add(Neg::new("acme.right", Fault::None)).unwrap();
+    first.registry_mut().unwrap().add(Neg::new("acme.right", Fault::None)).unwrap();
     let task = &found(&first, &graph)[0];
     let way = (task.engines[0].clone(), KnobValues::default());
     let compare = |other: &Runtime| first.compare_on(other, task, &way, 3, &quick());

@@ -95,7 +95,7 @@ fn the_child() {
         _ => {
             let mut runtime = Runtime::builder().device("cpu").build().unwrap();
             runtime.set_tuning(TuneMode::Cached, cache);
-            runtime.registry_mut().add(Neg::new("acme.fatal", Fault::Fatal)).unwrap();
+            runtime.registry_mut().unwrap().add(Neg::new("acme.fatal", Fault::Fatal)).unwrap();
             tuned(&runtime, &negation(), &quick());
         }
     }
@@ -107,7 +107,7 @@ fn a_candidate_that_ends_the_process_is_not_tried_again() {
     assert!(!child("fatal", &folder.0).status().unwrap().success(), "it must abort");
     let mut runtime = Runtime::builder().device("cpu").build().unwrap();
     runtime.set_tuning(TuneMode::Cached, TuneCache::at(&folder.0));
-    runtime.registry_mut().add(Neg::new("acme.fatal", Fault::Fatal)).unwrap();
+    runtime.registry_mut().unwrap().add(Neg::new("acme.fatal", Fault::Fatal)).unwrap();
     for _ in 0..2 {
         let options = warploom::runtime::TuneOptions { again: true, ..quick() };
         let report = tuned(&runtime, &negation(), &options);
@@ -159,7 +159,7 @@ fn damage_of_every_byte_is_reported_and_ignored() {
     assert!(runtime.tuned().choices.is_empty());
     assert!(runtime.startup_line().contains("tuned choices are ignored"));
     // A damaged record is replaced by the next measurements.
-    runtime.registry_mut().add(Neg::new("acme.right", Fault::None)).unwrap();
+    runtime.registry_mut().unwrap().add(Neg::new("acme.right", Fault::None)).unwrap();
     let report = tuned(&runtime, &negation(), &quick());
     assert!(report.ignored.is_some_and(|why| why.contains(".tune")), "it says what it ignores");
     assert_eq!((report.not_kept, report.no_journal), (None, None), "what it found is kept");
@@ -175,7 +175,7 @@ fn results_that_cannot_be_stored_are_reported_and_used_anyway() {
     std::fs::write(&file, "").unwrap();
     for cache in [TuneCache::nowhere(), TuneCache::at(file.join("tune"))] {
         let mut runtime = Runtime::builder().device("cpu").build().unwrap();
-        runtime.registry_mut().add(Neg::new("acme.right", Fault::None)).unwrap();
+        runtime.registry_mut().unwrap().add(Neg::new("acme.right", Fault::None)).unwrap();
         runtime.set_tuning(TuneMode::Cached, cache.clone());
         let report = tuned(&runtime, &negation(), &quick());
         assert!(report.not_kept.is_some(), "{report:?}");
@@ -216,7 +216,7 @@ fn records_of_other_devices_and_versions_are_not_taken() {
     let tasks = found(&runtime, &negation());
     // Two engines, so that there is something to choose.
     assert!(tasks.is_empty(), "the CPU has one way to negate");
-    runtime.registry_mut().add(Neg::new("acme.right", Fault::None)).unwrap();
+    runtime.registry_mut().unwrap().add(Neg::new("acme.right", Fault::None)).unwrap();
     let tasks = found(&runtime, &negation());
     let mut good = TuneRecord::new(own.clone());
     let tuned = entry(EngineId::new("acme.right"), 1, KnobValues::default());

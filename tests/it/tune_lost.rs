@@ -16,7 +16,7 @@ use warploom::provider::{
     Args, BufferId, BufferRange, Completion, Counters, Device, DeviceProfile, OpenOptions,
     PreparedId, Provider, Recording, Resource, Ticket, Usage,
 };
-use warploom::runtime::{Runtime, Sync, TuneCache, TuneMode, TuneOptions, TuneReport};
+use warploom::runtime::{Runtime, SyncMode, TuneCache, TuneMode, TuneOptions, TuneReport};
 use warploom::{Error, Result};
 
 use crate::tune::{Fault, Neg, found, negation, quick, tuned};
@@ -139,10 +139,10 @@ fn moody(mood: Mood, folder: &Folder) -> (Runtime, Arc<AtomicBool>) {
     let (inner, awake) = (block_on(open).unwrap(), Arc::new(AtomicBool::new(false)));
     let (lost, runs, bad) = (AtomicBool::new(false), AtomicUsize::new(0), Mutex::default());
     let device = Moody { inner, mood, awake: awake.clone(), lost, runs, bad };
-    let mut runtime = Runtime::on(Arc::new(device), Sync::Lazy, None).unwrap();
+    let mut runtime = Runtime::on(Arc::new(device), SyncMode::Lazy, None).unwrap();
     runtime.set_tuning(TuneMode::Cached, TuneCache::at(&folder.0));
     for (name, fault) in [("acme.slow", Fault::Slow), ("acme.bad", Fault::None)] {
-        runtime.registry_mut().add(Neg::new(name, fault)).unwrap();
+        runtime.registry_mut().unwrap().add(Neg::new(name, fault)).unwrap();
     }
     (runtime, awake)
 }
@@ -248,7 +248,7 @@ fn a_task_that_cannot_be_measured_is_not_tried_at_each_start() {
         runtime.set_tuning(TuneMode::Search, TuneCache::at(&folder.0));
         let broken = ["acme.broken", "acme.worse"].into_iter().chain(extra);
         broken.for_each(|name| {
-            runtime.registry_mut().add(Neg::new(name, Fault::Broken)).unwrap();
+            runtime.registry_mut().unwrap().add(Neg::new(name, Fault::Broken)).unwrap();
         });
         runtime
     };

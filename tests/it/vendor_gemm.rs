@@ -1,17 +1,14 @@
 //! Products as calls of a vendor's library: their plans, and their results on a host that
 //! implements the calls. `cuda_products::library_products_are_right` runs them on the library.
 
-use std::sync::Arc;
-
 use warploom::Tensor;
-use warploom::base::platform::block_on;
 use warploom::base::{DType, Dim, Format, Shape, ShapeClass, Symbol};
 use warploom::engine::{EngineId, KnobValues, Registry, Verdict};
 use warploom::ir::{BinaryOp, Graph, NodeId, Op, UnaryOp};
 use warploom::kernel::{Epilogue, Gemm, KernelSpec, Routine};
 use warploom::plan::{Bound, Options, Plan, Selector, tasks};
 use warploom::provider::{DeviceProfile, NullProvider, OpenOptions, Word};
-use warploom::runtime::{RunOptions, Runtime, Sync, run_graph};
+use warploom::runtime::{RunOptions, Runtime, SyncMode, run_graph};
 use warploom_testkit::{Conformance, Outcome, RandomLimits, random_case, run_case};
 
 use crate::interpret_device::Checked;
@@ -320,7 +317,7 @@ fn where_it_is_not_taken_plans_say_why() {
 #[test]
 fn calls_mean_what_the_reference_says() {
     let device = Checked::with_library();
-    let runtime = Runtime::on(device.clone(), Sync::Lazy, None).unwrap();
+    let runtime = Runtime::on(device.clone(), SyncMode::Lazy, None).unwrap();
     let mut suite = Conformance::new().registered(EngineId::new(ENGINE)).complete(true);
     for beginning in CASES {
         suite = suite.only(beginning);
@@ -337,7 +334,7 @@ fn calls_mean_what_the_reference_says() {
 #[test]
 fn products_of_lazy_tensors_are_calls() {
     let device = Checked::with_library();
-    let runtime = Arc::new(Runtime::on(device.clone(), Sync::Lazy, None).unwrap());
+    let runtime = Runtime::on(device.clone(), SyncMode::Lazy, None).unwrap();
     let size = 224;
     let numbers = |seed| Tensor::rand(&runtime, [size, size], seed).cast(DType::F16);
     let (a, b) = (numbers(1), numbers(2));
@@ -373,13 +370,13 @@ fn what_is_not_left_out_after_all_is_done_once() {
 fn random_graphs_with_calls_are_right() {
     const GRAPHS: u64 = 400;
     let device = Checked::with_library();
-    let runtime = Runtime::on(device.clone(), Sync::Lazy, None).unwrap();
+    let runtime = Runtime::on(device.clone(), SyncMode::Lazy, None).unwrap();
     let preferred = vec![EngineId::new(ENGINE)];
     let options = RunOptions { guard: true, preferred, ..RunOptions::default() };
     for seed in 0..GRAPHS {
         let case = random_case(seed, 0, &RandomLimits::default());
         let outcome = run_case(&case, &|graph, symbols, bindings| {
-            block_on(run_graph(&runtime, graph, symbols, bindings, &options))
+            run_graph(&runtime, graph, symbols, bindings, &options)
         });
         assert!(matches!(outcome, Outcome::Pass(_)), "seed {seed}: {outcome:?}\n{}", case.graph);
     }

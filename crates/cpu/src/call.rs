@@ -16,8 +16,8 @@ use super::pool::Pool;
 use warploom_core::base::Format;
 use warploom_core::error::{Error, Result};
 
-/// A checked range of a buffer. The device is locked while a call lives, so the memory stays
-/// allocated and nothing else accesses it.
+/// A checked range of a buffer. Its memory stays allocated until the work that resolved it is done,
+/// and the turn of the device keeps everything else off it while a call lives.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Span {
     /// First byte; a multiple of 4.

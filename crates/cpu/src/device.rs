@@ -1,48 +1,32 @@
-//! The device: its tables, its lock, and the trait.
+//! The device: its profile, and the trait.
 
-use std::collections::{HashMap, VecDeque};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use super::arch::{Arch, int8};
 use super::call::Context;
 use super::clock::Clock;
 use super::memory::Memory;
 use super::pool::Pool;
-use super::prepare::{Kernel, Prepared, prepare};
-use super::submit::{Machine, Scratch};
+use super::prepare::{Kernel, prepare};
+use super::queue::Inner;
 use super::system;
-use warploom_core::base::platform::{BoxFuture, ready};
+use warploom_core::base::platform::{BoxFuture, ready, runs_in_place};
 use warploom_core::error::{Error, Result};
+#[cfg(not(target_arch = "wasm32"))]
+use warploom_hal::worker::Worker;
 use warploom_hal::{
     Args, BufferId, BufferRange, Completion, Counters, Device, DeviceProfile, OpenOptions,
     PreparedId, Recording, Resource, Support, Ticket, Usage, support,
 };
 use warploom_kernels::KernelSpec;
 
-/// Maximum number of results and failures kept for `wait`; older ones are dropped.
-const KEPT: usize = 1 << 16;
-
 /// The open device `cpu:0`.
 pub(super) struct CpuDevice {
     profile: DeviceProfile,
-    context: Context,
-    clock: Clock,
-    state: Mutex<State>,
-}
-
-struct State {
-    memory: Memory,
-    kernels: HashMap<KernelSpec, Arc<Kernel>>,
-    prepared: Vec<(u32, Option<Arc<Prepared>>)>,
-    free: Vec<u32>,
-    /// Submits so far.
-    submits: u64,
-    /// Results and failures not yet waited for.
-    finished: VecDeque<(Ticket, Result<Completion>)>,
-    counters: Counters,
-    scratch: Scratch,
-    /// The work of the current submit.
-    work: Vec<Arc<Prepared>>,
+    inner: Arc<Inner>,
+    /// Executes queued work.
+    #[cfg(not(target_arch = "wasm32"))]
+    executor: Worker,
 }
 
 impl CpuDevice {
@@ -53,77 +37,26 @@ impl CpuDevice {
         let profile = system::profile(arch, pool.threads());
         let known = (profile.memory_bytes > 0).then_some(profile.memory_bytes);
         let budget = options.memory_budget.or(known).unwrap_or(u64::MAX);
+        let context = Context { pool, arch, int8: int8::beside(arch) };
         CpuDevice {
             profile,
-            context: Context { pool, arch, int8: int8::beside(arch) },
-            clock: Clock::new(),
-            state: Mutex::new(State {
-                memory: Memory::new(budget),
-                kernels: HashMap::new(),
-                prepared: Vec::new(),
-                free: Vec::new(),
-                submits: 0,
-                finished: VecDeque::new(),
-                counters: Counters::default(),
-                scratch: Scratch::default(),
-                work: Vec::new(),
-            }),
+            inner: Arc::new(Inner::new(context, Clock::new(), Memory::new(budget))),
+            #[cfg(not(target_arch = "wasm32"))]
+            executor: Worker::new("warploom cpu"),
         }
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
-        // A poisoned lock is safe: each table is changed in one step.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl State {
-    fn find(&self, id: PreparedId) -> Result<&Arc<Prepared>> {
-        match self.prepared.get(id.index as usize) {
-            Some((generation, Some(prepared))) if *generation == id.generation => Ok(prepared),
-            _ => Err(Error::invalid(format!(
-                "prepared work {} of generation {} is not live",
-                id.index, id.generation
-            ))),
+    /// Has the queued work executed. Without a thread, the caller does it.
+    fn execute_queued(&self) {
+        #[cfg(not(target_arch = "wasm32"))]
+        {
+            let inner = Arc::clone(&self.inner);
+            match self.executor.spawn(move || inner.drain(&mut inner.turn())) {
+                Ok(()) => return,
+                Err(error) => tracing::warn!("cpu:0 executes on the calling thread: {error}"),
+            }
         }
-    }
-
-    /// Checks and resolves a submit; nothing is executed yet.
-    fn gather(&mut self, work: &[(PreparedId, Args)]) -> Result<()> {
-        self.scratch.clear();
-        self.work.clear();
-        for (id, args) in work {
-            let prepared = Arc::clone(self.find(*id)?);
-            self.scratch.resolve(&prepared, args, &self.memory)?;
-            self.work.push(prepared);
-        }
-        Ok(())
-    }
-
-    /// Keeps the results of a submit until they are waited for.
-    fn keep(&mut self, ticket: Ticket, done: Result<Completion>) {
-        if self.finished.len() == KEPT {
-            self.finished.pop_front();
-        }
-        self.finished.push_back((ticket, done));
-    }
-
-    fn take(&mut self, ticket: Ticket) -> Result<Completion> {
-        if ticket.0 >> 1 == 0 || ticket.0 >> 1 > self.submits {
-            return Err(Error::invalid(format!("{ticket:?} is unknown")));
-        }
-        // A failure up to this ticket is reported first, and once.
-        let failed = |(t, done): &(Ticket, Result<Completion>)| *t <= ticket && done.is_err();
-        let own = |(t, _): &(Ticket, Result<Completion>)| *t == ticket;
-        let place = self.finished.iter().position(failed);
-        let place = place.or_else(|| self.finished.iter().position(own));
-        match place.and_then(|place| self.finished.remove(place)) {
-            Some((_, done)) => done,
-            None if ticket.0 & 1 == 0 => Ok(Completion::default()),
-            None => Err(Error::invalid(format!(
-                "{ticket:?} was awaited before, or {KEPT} submits with results came after it"
-            ))),
-        }
+        self.inner.drain(&mut self.inner.turn());
     }
 }
 
@@ -133,8 +66,7 @@ impl Device for CpuDevice {
     }
 
     fn compile<'a>(&'a self, spec: &'a KernelSpec) -> BoxFuture<'a, Result<()>> {
-        let mut state = self.state();
-        if state.kernels.contains_key(spec) {
+        if self.inner.tables().kernels.contains_key(spec) {
             return ready(Ok(()));
         }
         // Validated first: `support` must not print a malformed spec.
@@ -143,21 +75,31 @@ impl Device for CpuDevice {
             Support::No(reason) => Err(Error::unsupported(reason)),
         });
         ready(kernel.map(|kernel| {
-            state.counters.compiles += 1;
-            state.kernels.insert(spec.clone(), Arc::new(kernel));
+            let mut tables = self.inner.tables();
+            if tables.kernels.insert(spec.clone(), Arc::new(kernel)).is_none() {
+                tables.counters.compiles += 1;
+            }
         }))
     }
 
     fn alloc(&self, bytes: u64, usage: Usage) -> Result<BufferId> {
-        let mut state = self.state();
-        let id = state.memory.alloc(bytes, usage)?;
-        state.counters.allocations += 1;
+        let mut tables = self.inner.tables();
+        let id = tables.memory.alloc(bytes, usage)?;
+        tables.counters.allocations += 1;
         Ok(id)
     }
 
     fn write(&self, to: BufferRange, bytes: &[u8]) -> Result<()> {
-        let mut state = self.state();
-        let span = state.memory.span(to)?;
+        let turn = match runs_in_place() {
+            true => {
+                let mut turn = self.inner.turn();
+                self.inner.drain(&mut turn);
+                Some(turn)
+            }
+            false => self.inner.idle_turn(),
+        };
+        let mut tables = self.inner.tables();
+        let span = tables.memory.span(to)?;
         if bytes.len() as u64 > to.bytes || !to.offset.is_multiple_of(4) {
             return Err(Error::invalid(format!(
                 "{} bytes to {} bytes from byte {} of buffer {}; offsets are multiples of 4",
@@ -167,81 +109,171 @@ impl Device for CpuDevice {
                 to.buffer.index
             )));
         }
-        // SAFETY: the range is checked, and the lock keeps everyone else off it.
-        unsafe { bytes.as_ptr().copy_to_nonoverlapping(span.ptr, bytes.len()) };
-        state.counters.uploaded_bytes += bytes.len() as u64;
+        tables.counters.uploaded_bytes += bytes.len() as u64;
+        match turn {
+            // SAFETY: the range is checked, the locked table keeps its memory, and the turn keeps
+            // everything else off it.
+            Some(_) => unsafe { bytes.as_ptr().copy_to_nonoverlapping(span.ptr, bytes.len()) },
+            None => {
+                tables.write_later(span, bytes);
+                drop(tables);
+                self.execute_queued();
+            }
+        }
         Ok(())
     }
 
     fn prepare(&self, work: &Recording, slots: &[Option<BufferRange>]) -> Result<PreparedId> {
-        let mut state = self.state();
-        let find = |spec: &KernelSpec| state.kernels.get(spec).cloned();
-        let prepared = Arc::new(prepare(work, slots, &state.memory, find)?);
-        let index = match state.free.pop() {
+        let mut tables = self.inner.tables();
+        let find = |spec: &KernelSpec| tables.kernels.get(spec).cloned();
+        let prepared = Arc::new(prepare(work, slots, &tables.memory, find)?);
+        let index = match tables.free.pop() {
             Some(index) => index,
             None => {
-                state.prepared.push((0, None));
-                (state.prepared.len() - 1) as u32
+                tables.prepared.push((0, None));
+                (tables.prepared.len() - 1) as u32
             }
         };
-        let place = &mut state.prepared[index as usize];
+        let place = &mut tables.prepared[index as usize];
         place.1 = Some(prepared);
         Ok(PreparedId { index, generation: place.0 })
     }
 
     fn submit(&self, work: &[(PreparedId, Args)]) -> Result<Ticket> {
-        let mut state = self.state();
-        let state = &mut *state;
-        state.gather(work)?;
-        let mut done = Completion::default();
-        let machine = Machine { context: &self.context, clock: &self.clock };
-        let mut result = Ok(());
-        for (i, (prepared, (_, args))) in state.work.iter().zip(work).enumerate() {
-            let counters = &mut state.counters;
-            result = state.scratch.run(i, prepared, args, &machine, counters, &mut done);
-            if result.is_err() {
-                break;
-            }
+        if runs_in_place() {
+            return self.inner.submit_now(work);
         }
-        let has_results = state.work.iter().any(|prepared| prepared.has_results);
-        state.submits += 1;
-        state.counters.submits += 1;
-        // The lowest bit marks submits with results, so that the others need not be remembered.
-        let ticket = Ticket(state.submits << 1 | u64::from(has_results));
-        match result {
-            Err(error) => state.keep(ticket, Err(error)),
-            Ok(()) if has_results => state.keep(ticket, Ok(done)),
-            Ok(()) => {}
-        }
-        state.work.clear();
+        let ticket = self.inner.submit_later(work)?;
+        self.execute_queued();
         Ok(ticket)
     }
 
     fn wait(&self, ticket: Ticket) -> BoxFuture<'_, Result<Completion>> {
-        let mut state = self.state();
-        state.counters.waits += 1;
-        ready(state.take(ticket))
+        Box::pin(async move {
+            self.inner.tables().counters.waits += 1;
+            match runs_in_place() {
+                true => self.inner.wait_here(ticket),
+                false => {
+                    std::future::poll_fn(|context| self.inner.poll_wait(ticket, context)).await
+                }
+            }
+        })
     }
 
     fn free(&self, what: Resource) {
-        let mut state = self.state();
+        let mut tables = self.inner.tables();
         match what {
-            Resource::Buffer(id) => state.memory.free(id),
+            Resource::Buffer(id) => {
+                let block = tables.memory.free(id).and_then(|block| tables.retire(block));
+                drop(tables);
+                drop(block);
+            }
             Resource::Prepared(id) => {
-                if state.find(id).is_ok() {
-                    let place = &mut state.prepared[id.index as usize];
+                if tables.find(id).is_ok() {
+                    let place = &mut tables.prepared[id.index as usize];
                     *place = (place.0.wrapping_add(1), None);
-                    state.free.push(id.index);
+                    tables.free.push(id.index);
                 }
             }
             Resource::Kernel(spec) => {
-                state.kernels.remove(&spec);
+                tables.kernels.remove(&spec);
             }
         }
     }
 
     fn counters(&self) -> Counters {
-        let state = self.state();
-        Counters { allocated_bytes: state.memory.used, ..state.counters }
+        let tables = self.inner.tables();
+        Counters { allocated_bytes: tables.memory.used, ..tables.counters }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::{bytes, softmax_args, softmax_recording, whole};
+    use super::*;
+    use warploom_core::base::platform::{block_on, blocking, poll_once};
+
+    fn open() -> (CpuDevice, PreparedId, [BufferId; 2]) {
+        let options =
+            OpenOptions { memory_budget: Some(1 << 20), threads: Some(2), ..Default::default() };
+        let device = CpuDevice::new(super::super::arch::choose(), &options);
+        let work = softmax_recording();
+        block_on(device.compile(&work.kernels[0])).unwrap();
+        let [x, y] = [64, 128].map(|size| device.alloc(size, Usage::Working).unwrap());
+        let id = device.prepare(&work, &[Some(whole(x, 64)), Some(whole(y, 128))]).unwrap();
+        (device, id, [x, y])
+    }
+
+    #[test]
+    fn calls_from_async_code_return_before_the_work_and_keep_its_order() {
+        let (device, id, [x, y]) = open();
+        // Whatever executes has to wait for this.
+        let turn = device.inner.turn();
+        let first = device.submit(&[(id, softmax_args(&[1.0, 1.0]))]).unwrap();
+        let bad = device.submit(&[(id, softmax_args(&[1.0; 17]))]).unwrap();
+        device.write(whole(y, 8), &[0xAB; 8]).unwrap();
+        let later = device.submit(&[(id, softmax_args(&[5.0]))]).unwrap();
+        // The ids are gone at once, the memory lasts.
+        device.free(Resource::Buffer(x));
+        device.free(Resource::Buffer(y));
+        device.free(Resource::Prepared(id));
+        assert!(device.submit(&[(id, softmax_args(&[1.0]))]).unwrap_err().is_invalid());
+        let z = device.alloc(64, Usage::Working).unwrap();
+        let mut waiting = device.wait(first);
+        assert!(poll_once(&mut waiting).is_none());
+        drop(turn);
+        assert_eq!(block_on(waiting).unwrap().downloads[1], bytes(&[0.5, 0.5]));
+        assert!(block_on(device.wait(later)).unwrap_err().to_string().contains("68 bytes"));
+        let done = block_on(device.wait(later)).unwrap();
+        assert_eq!(done.downloads[0], [0, 0, 0, 0, 0xAB, 0xAB, 0xAB, 0xAB]);
+        assert_eq!(done.downloads[1], bytes(&[1.0]));
+        assert!(bad < later);
+        let counters = device.counters();
+        assert_eq!((counters.submits, counters.allocated_bytes), (3, 64));
+        device.free(Resource::Buffer(z));
+    }
+
+    #[test]
+    fn a_caller_that_may_block_executes_what_is_queued_and_then_its_own_work() {
+        let (device, id, [_, y]) = open();
+        let turn = device.inner.turn();
+        let queued = device.submit(&[(id, softmax_args(&[1.0, 1.0]))]).unwrap();
+        drop(turn);
+        let own = blocking(|| {
+            device.write(whole(y, 4), &[9; 4]).unwrap();
+            device.submit(&[(id, softmax_args(&[1.0, 1.0, 1.0, 1.0]))]).unwrap()
+        });
+        // Executed by now: a single poll finds the results.
+        let done = poll_once(device.wait(own)).unwrap().unwrap();
+        assert_eq!(done.downloads[1], bytes(&[0.25; 4]));
+        let done = poll_once(device.wait(queued)).unwrap().unwrap();
+        assert_eq!(done.downloads[1], bytes(&[0.5; 2]));
+    }
+
+    #[test]
+    fn a_waiting_task_is_woken_by_the_executor() {
+        let (device, id, _) = open();
+        for n in 1..=16 {
+            let ticket = device.submit(&[(id, softmax_args(&vec![2.0; n]))]).unwrap();
+            // Polled outside `block_on`, so only the executor can finish it.
+            let device = &device;
+            let (sender, receiver) = std::sync::mpsc::channel();
+            struct Woken(std::sync::mpsc::Sender<()>);
+            impl std::task::Wake for Woken {
+                fn wake(self: Arc<Self>) {
+                    let _ = self.0.send(());
+                }
+            }
+            let waker = std::task::Waker::from(Arc::new(Woken(sender)));
+            let mut context = std::task::Context::from_waker(&waker);
+            let mut waiting = device.wait(ticket);
+            let done = loop {
+                match waiting.as_mut().poll(&mut context) {
+                    std::task::Poll::Ready(done) => break done.unwrap(),
+                    std::task::Poll::Pending => receiver.recv().unwrap(),
+                }
+            };
+            assert_eq!(done.downloads[1], bytes(&vec![1.0 / n as f32; n]));
+        }
     }
 }

@@ -1,15 +1,17 @@
 //! The CPU as a device: every catalogue kernel as a Rust function, fused kernels by tiles.
 //!
-//! `submit` executes work synchronously, on the calling thread and the device's own threads
+//! `submit` executes work on the calling thread and the device's own threads
 //! (`OpenOptions::threads`, one for each core by default, including the calling thread); `wait`
-//! only returns the results. Everything is resolved in `prepare`, so a submit in the steady state
-//! allocates nothing but its downloads and the packing buffers of `gemm`. Products are exact in f32
+//! only returns the results. A caller that may not block, because it polls futures, has its work
+//! executed in order by another thread: see `queue`. Everything is resolved in `prepare`, so a
+//! submit in place allocates nothing but its downloads and the packing buffers of `gemm`. Products are exact in f32
 //! on the decoded weights, with the best instruction set, chosen once. A user's WGSL runs in the
 //! interpreter: slow, with the same results as on a GPU.
 //!
 //! Invariants:
-//! - Buffers are accessed only under the device's lock: by `write`, and by kernels inside `submit`.
-//!   Kernels receive checked raw ranges, and share them by the rules of `call`.
+//! - Buffers are accessed only by the holder of the device's turn: by `write`, and by kernels.
+//!   Kernels receive checked raw ranges, and share them by the rules of `call`. Freed memory lasts
+//!   until work submitted before is done.
 //! - A kernel checks its parameters against its bindings before it works: bad ones are an error at
 //!   `wait`, never a panic and never an access to another buffer.
 //! - Only WGSL depends on the grid of a dispatch; for other kernels an empty grid launches nothing,
@@ -30,6 +32,7 @@ mod kernels;
 mod memory;
 mod pool;
 mod prepare;
+mod queue;
 #[cfg_attr(not(target_arch = "wasm32"), path = "sgemm_native.rs")]
 #[cfg_attr(target_arch = "wasm32", path = "sgemm_plain.rs")]
 mod sgemm;

@@ -11,7 +11,7 @@ use warploom_hal::{BufferId, BufferRange, Usage};
 pub(super) const ALIGNMENT: u64 = 64;
 
 /// One allocation.
-struct Block {
+pub(super) struct Block {
     ptr: NonNull<u8>,
     bytes: u64,
     owner: Owner,
@@ -105,20 +105,20 @@ impl Memory {
         Ok(BufferId { index, generation: slot.0 })
     }
 
-    /// Frees a buffer; an id that is not live is ignored.
-    pub(super) fn free(&mut self, id: BufferId) {
-        let Some(slot) = self.slots.get_mut(id.index as usize) else { return };
+    /// Frees a buffer and returns its memory; an id that is not live is ignored.
+    pub(super) fn free(&mut self, id: BufferId) -> Option<Block> {
+        let slot = self.slots.get_mut(id.index as usize)?;
         if slot.0 != id.generation {
-            return;
+            return None;
         }
-        if let Some(block) = slot.1.take() {
-            self.used -= block.bytes;
-            slot.0 = slot.0.wrapping_add(1);
-            self.free.push(id.index);
-        }
+        let block = slot.1.take()?;
+        self.used -= block.bytes;
+        slot.0 = slot.0.wrapping_add(1);
+        self.free.push(id.index);
+        Some(block)
     }
 
-    /// The memory of a range, which stays valid until the buffer is freed.
+    /// The memory of a range, which stays valid until the block that `free` returns is dropped.
     ///
     /// # Errors
     /// Invalid if the buffer is not live or the range exceeds it.
@@ -164,8 +164,8 @@ mod tests {
         assert_eq!(memory.span(whole).unwrap().ptr as usize % 64, 0);
         assert!(memory.span(BufferRange { offset: 1, ..whole }).is_err());
         assert!(memory.span(BufferRange { offset: u64::MAX, ..whole }).is_err());
-        memory.free(a);
-        memory.free(a);
+        assert!(memory.free(a).is_some());
+        assert!(memory.free(a).is_none());
         assert_eq!(memory.used, 0);
         let b = memory.alloc(100, Usage::Working).unwrap();
         assert_eq!((b.index, b.generation), (a.index, 1));

@@ -131,13 +131,13 @@ fn open(budget: u64) -> Arc<dyn Device> {
     super::Provider::device(&options)
 }
 
-fn whole(buffer: BufferId, bytes: u64) -> BufferRange {
+pub(super) fn whole(buffer: BufferId, bytes: u64) -> BufferRange {
     BufferRange { buffer, offset: 0, bytes }
 }
 
 /// A recording that uploads, takes the softmax of `n` numbers in place of another slot, copies,
 /// clears and downloads.
-fn softmax_recording() -> Recording {
+pub(super) fn softmax_recording() -> Recording {
     let mut work = Recording { label: "soft".into(), ..Recording::default() };
     let kernel = work.kernel(KernelSpec::Asset(AssetSpec::new("softmax")));
     let (x, y) = (work.slot("x", 64), work.slot("y", 128));
@@ -167,7 +167,7 @@ fn softmax_recording() -> Recording {
     work
 }
 
-fn args(values: &[f32]) -> Args {
+pub(super) fn softmax_args(values: &[f32]) -> Args {
     Args {
         symbols: SymbolValues::new().with(N, values.len() as u64),
         uploads: vec![bytes(values)],
@@ -212,7 +212,7 @@ fn a_recording_runs_again_with_other_sizes() {
     block_on(device.compile(&work.kernels[0])).unwrap();
     let id = device.prepare(&work, &slots).unwrap();
     for n in [1, 3, 16] {
-        let mut args = args(&vec![0.5; n]);
+        let mut args = softmax_args(&vec![0.5; n]);
         args.buffers.push((1, whole(y, 128)));
         let ticket = device.submit(&[(id, args)]).unwrap();
         let done = block_on(device.wait(ticket)).unwrap();
@@ -226,7 +226,7 @@ fn a_recording_runs_again_with_other_sizes() {
     assert_eq!((counters.dispatches, counters.submits, counters.compiles), (3, 3, 1));
     assert_eq!((counters.allocated_bytes, counters.uploaded_bytes), (192, 80));
     // An empty grid launches nothing and an empty download is empty.
-    let mut none = args(&[]);
+    let mut none = softmax_args(&[]);
     none.buffers.push((1, whole(y, 128)));
     let ticket = device.submit(&[(id, none)]).unwrap();
     assert!(block_on(device.wait(ticket)).unwrap().downloads[1].is_empty());
@@ -244,18 +244,18 @@ fn errors_before_a_submit_are_returned_at_once() {
     assert!(error.contains("slot \"x\" needs 64 bytes, its buffer has 60"), "{error}");
     let id = device.prepare(&work, &[Some(whole(x, 64)), Some(whole(y, 128))]).unwrap();
     let open_slot = device.prepare(&work, &[Some(whole(x, 64))]).unwrap();
-    let error = device.submit(&[(open_slot, args(&[1.0]))]).unwrap_err().to_string();
+    let error = device.submit(&[(open_slot, softmax_args(&[1.0]))]).unwrap_err().to_string();
     assert!(error.contains("slot 1 \"y\" has no buffer"), "{error}");
     let error = device.submit(&[(id, Args::default())]).unwrap_err().to_string();
     assert!(error.contains("symbol n is not bound"), "{error}");
     device.free(Resource::Buffer(x));
-    let error = device.submit(&[(id, args(&[1.0]))]).unwrap_err().to_string();
+    let error = device.submit(&[(id, softmax_args(&[1.0]))]).unwrap_err().to_string();
     assert!(
         error.contains("\"soft\": slot \"x\": buffer 0 of generation 0 is not live"),
         "{error}"
     );
     device.free(Resource::Prepared(id));
-    let error = device.submit(&[(id, args(&[1.0]))]).unwrap_err().to_string();
+    let error = device.submit(&[(id, softmax_args(&[1.0]))]).unwrap_err().to_string();
     assert!(error.contains("prepared work 0 of generation 0 is not live"), "{error}");
     assert!(device.write(whole(y, 8), &[0; 12]).unwrap_err().is_invalid());
     assert!(device.alloc(2 << 20, Usage::Weights).unwrap_err().is_out_of_memory());
@@ -275,11 +275,11 @@ fn a_failure_is_reported_once_and_the_device_goes_on() {
     let (x, y) =
         (device.alloc(64, Usage::Working).unwrap(), device.alloc(128, Usage::Working).unwrap());
     let id = device.prepare(&work, &[Some(whole(x, 64)), Some(whole(y, 128))]).unwrap();
-    let mut bad = args(&[1.0]);
+    let mut bad = softmax_args(&[1.0]);
     bad.symbols.set(N, 17);
     bad.uploads[0] = vec![0; 68];
     let failed = device.submit(&[(id, bad)]).unwrap();
-    let good = device.submit(&[(id, args(&[3.0]))]).unwrap();
+    let good = device.submit(&[(id, softmax_args(&[3.0]))]).unwrap();
     assert!(good > failed);
     let error = block_on(device.wait(good)).unwrap_err();
     assert!(error.is_invalid() && error.to_string().contains("68 bytes"), "{error}");

@@ -7,8 +7,11 @@
 //! above.
 //!
 //! Invariants:
-//! - Only `wait` blocks. `submit` enqueues work (the CPU provider may compute in it). A later
-//!   failure surfaces at the next `wait`, never as zeros in a result.
+//! - Only `wait` blocks. `submit` enqueues work; for a caller that may block, the CPU provider
+//!   computes in it. A later failure surfaces at the next `wait`, never as zeros in a result.
+//! - Futures of GPUs block the thread that polls them, since drivers have no wakers. The runtime
+//!   polls them on a [`worker`] unless its caller may block
+//!   ([`runs_in_place`](warploom_core::base::platform::runs_in_place)).
 //! - Futures are `Send` on native builds only, because a browser's GPU belongs to one thread.
 //! - A device survives its errors: after any failure other than device loss it accepts new work.
 //! - `null` executes nothing and is never selected automatically.
@@ -22,6 +25,8 @@ mod recording;
 mod slot_map;
 #[cfg(test)]
 mod support_tests;
+#[cfg(not(target_arch = "wasm32"))]
+pub mod worker;
 
 use std::any::Any;
 use std::sync::Arc;
@@ -130,12 +135,14 @@ pub trait Device: MaybeSend + Any {
     /// `None` leaves it to [`Args::buffers`]. Its kernels must be compiled.
     fn prepare(&self, work: &Recording, slots: &[Option<BufferRange>]) -> Result<PreparedId>;
 
-    /// Enqueues prepared work in order, in one submit. The CPU provider may compute here.
+    /// Enqueues prepared work in order, in one submit. For a caller that may block
+    /// ([`runs_in_place`](warploom_core::base::platform::runs_in_place)), the CPU provider computes
+    /// here.
     fn submit(&self, work: &[(PreparedId, Args)]) -> Result<Ticket>;
 
     /// Waits for a submit and returns its downloads. A failure of any call since the last wait is
-    /// returned here once. On native builds the future of a built-in provider blocks the thread
-    /// that polls it; it yields only in a browser.
+    /// returned here once. On native builds the futures of GPUs block the thread that polls them:
+    /// await a runtime's futures instead, which do not.
     fn wait(&self, ticket: Ticket) -> BoxFuture<'_, Result<Completion>>;
 
     /// Releases a buffer, a kernel or prepared work; deferred while it is in flight.

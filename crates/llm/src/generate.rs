@@ -95,8 +95,9 @@ impl Generated {
 }
 
 impl Session {
-    /// Reads a prompt and generates text, passing each part to `on_event`. On native builds this
-    /// and the other futures of a session block the polling thread.
+    /// Reads a prompt and generates text, passing each part to `on_event`. This and the other
+    /// futures of a session never block the polling thread for long: see
+    /// [`warploom::runtime`].
     ///
     /// # Errors
     /// Invalid, if the prompt is empty or does not fit the context; device errors.

@@ -1,5 +1,7 @@
 //! Prewarming: plans of the first text, made and compiled on a thread while weights are uploaded.
 
+use std::sync::Arc;
+
 use super::decoder::{CacheShape, Run, Wanted};
 use super::model::Model;
 use super::session::Kind;
@@ -46,7 +48,7 @@ impl Expected {
 /// The inputs from which the plans of a session are made.
 pub(super) struct Planner<'a> {
     pub(super) runtime: &'a Runtime,
-    pub(super) model: &'a Model,
+    pub(super) model: &'a Arc<Model>,
     pub(super) weights: &'a [Weight],
     pub(super) cache: CacheShape,
     pub(super) mode: ComputeMode,
@@ -66,11 +68,32 @@ impl Planner<'_> {
         computing_in(&self.model.graph_with(self.weights, self.cache, run, wanted)?, self.mode)
     }
 
-    /// Its plan for a shape bucket.
+    /// Its plan for a shape bucket, after a search for the fastest engines if tuning asks for it.
     pub(super) fn plan(&self, graph: &Graph, class: &ShapeClass) -> Result<Plan> {
+        #[cfg(not(target_arch = "wasm32"))]
+        self.runtime.tune_at_first_use(graph, class, &self.runtime.plan_options())?;
         let mut options = self.runtime.plan_options();
         options.deterministic |= self.deterministic;
         Plan::new(graph, class, self.runtime.device().profile(), &options)
+    }
+
+    /// The plan of a kind and its graph, made without blocking the thread that polls. `graph` is
+    /// the graph, if there is one already.
+    pub(super) async fn plan_async(
+        &self,
+        graph: Option<&Graph>,
+        kind: Kind,
+    ) -> Result<(Plan, Graph)> {
+        let (model, weights) = (self.model.clone(), self.weights.to_vec());
+        let (cache, mode, deterministic) = (self.cache, self.mode, self.deterministic);
+        let graph = graph.cloned();
+        let made = self.runtime.offload(move |runtime| {
+            let (model, weights) = (&model, &weights[..]);
+            let planner = Planner { runtime, model, weights, cache, mode, deterministic };
+            let graph = graph.map_or_else(|| planner.graph(kind.run, kind.wanted), Ok)?;
+            Ok((planner.plan(&graph, &class_of_kind(kind, cache))?, graph))
+        });
+        made.await
     }
 
     /// Does `work` on this thread, and on another makes plans for the expected text and compiles

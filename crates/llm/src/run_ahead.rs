@@ -144,7 +144,7 @@ impl Ahead<'_> {
         // Unknown until all of them are read.
         self.session.chosen[self.sequence] = false;
         let instance = self.session.instance(kind).await?;
-        self.running.push_back(instance.begin(symbols, inputs).await?);
+        self.running.push_back(instance.begin_async(symbols, inputs).await?);
         Ok(())
     }
 
@@ -152,7 +152,7 @@ impl Ahead<'_> {
     pub(super) async fn next(&mut self) -> Result<Option<u32>> {
         let Some(begun) = self.running.pop_front() else { return Ok(None) };
         let kind = self.kind();
-        let outputs = self.session.instance(kind).await?.end(begun).await?;
+        let outputs = self.session.instance(kind).await?.end_async(begun).await?;
         let word = outputs.first().and_then(|bytes| bytes.first_chunk::<4>());
         let word = word.ok_or_else(|| Error::device("a run gave no token"))?;
         // Runs that continued from an invalid token read a zero embedding, and are dropped.
@@ -183,7 +183,7 @@ impl Ahead<'_> {
     pub(super) async fn finish(mut self) -> Result<()> {
         let kind = self.kind();
         while let Some(begun) = self.running.pop_front() {
-            self.session.instance(kind).await?.end(begun).await?;
+            self.session.instance(kind).await?.end_async(begun).await?;
         }
         Ok(())
     }

@@ -64,7 +64,8 @@ impl Session {
         let at_once = self.tokens_ahead();
         let instance = self.instance(kind).await?;
         let mut runs = Vec::with_capacity(count);
-        for (run, outputs) in instance.read_all(args, at_once).await?.into_iter().enumerate() {
+        for (run, outputs) in instance.read_all_async(args, at_once).await?.into_iter().enumerate()
+        {
             let bytes = outputs.into_iter().next().unwrap_or_default();
             let words = words_of_run(sequences.len(), &bytes)?;
             for (word, sequence) in words.iter().zip(sequences) {

@@ -4,7 +4,6 @@
 //! recording, one submit and one wait, and allocates no device memory.
 
 use std::collections::HashMap;
-use std::collections::hash_map::Entry;
 use std::sync::Arc;
 
 use super::decoder::{self, BASE, CacheShape, PAST, Run, SEQ, Wanted};
@@ -49,7 +48,7 @@ pub const MAX_SEQUENCES: usize = 64;
 
 /// A model on a device.
 pub struct Session {
-    runtime: Arc<Runtime>,
+    runtime: Runtime,
     model: Arc<Model>,
     /// In the formats that the device keeps.
     weights: Vec<Weight>,
@@ -86,7 +85,7 @@ impl Session {
     /// Out of memory, before any upload, if weights and cache exceed the budget; invalid, for a
     /// context of 0 or beyond the model's, or a number of sequences out of range.
     pub fn new(
-        runtime: Arc<Runtime>,
+        runtime: Runtime,
         model: Arc<Model>,
         options: SessionOptions,
         progress: &mut dyn FnMut(u64, u64),
@@ -404,7 +403,7 @@ impl Session {
         inputs.extend(draw.map(Draw::bytes));
         let class = class_index(count)?;
         let instance = self.instance(Kind { run: Run::One, class, wanted }).await?;
-        let outputs = instance.read(symbols, inputs).await?;
+        let outputs = instance.read_async(symbols, inputs).await?;
         self.past[sequence] += count;
         self.chosen[sequence] = wanted.is_token();
         Ok(outputs.into_iter().next().unwrap_or_default())
@@ -424,35 +423,36 @@ impl Session {
         if !self.instances.contains_key(&kind) {
             let plan = match self.ready.remove(&kind) {
                 Some(plan) => plan,
-                None => self.plan(kind)?,
+                None => self.plan(kind).await?,
             };
-            let instance = Instance::new(&self.runtime, plan, &mut self.resident).await?;
+            let instance = Instance::new_async(&self.runtime, plan, &mut self.resident).await?;
             self.instances.insert(kind, instance);
         }
         let instance = self.instances.get(&kind);
         instance.ok_or_else(|| Error::invalid("a plan that was just built is missing"))
     }
 
-    fn plan(&mut self, kind: Kind) -> Result<Plan> {
-        self.plan_in(&class_of_kind(kind, self.cache), kind.run, kind.wanted)
-    }
-
-    fn plan_in(&mut self, class: &ShapeClass, run: Run, wanted: Wanted) -> Result<Plan> {
-        let planner = Planner {
+    fn planner(&self) -> Planner<'_> {
+        Planner {
             runtime: &self.runtime,
             model: &self.model,
             weights: &self.weights,
             cache: self.cache,
             mode: self.mode,
             deterministic: self.deterministic,
-        };
-        let graph = match self.graphs.entry((run, wanted)) {
-            Entry::Occupied(entry) => entry.into_mut(),
-            Entry::Vacant(entry) => entry.insert(planner.graph(run, wanted)?),
-        };
-        #[cfg(not(target_arch = "wasm32"))]
-        self.runtime.tune_at_first_use(graph, class, &self.runtime.plan_options())?;
-        planner.plan(graph, class)
+        }
+    }
+
+    /// A plan of a kind, made without blocking the thread that polls.
+    async fn plan(&mut self, kind: Kind) -> Result<Plan> {
+        let key = (kind.run, kind.wanted);
+        let (plan, graph) = self.planner().plan_async(self.graphs.get(&key), kind).await?;
+        self.graphs.entry(key).or_insert(graph);
+        Ok(plan)
+    }
+
+    fn plan_in(&self, class: &ShapeClass, run: Run, wanted: Wanted) -> Result<Plan> {
+        self.planner().plan(&self.planner().graph(run, wanted)?, class)
     }
 
     /// The plan that runs one token and gives `wanted`, for reports.
@@ -463,7 +463,7 @@ impl Session {
         let kind = Kind { run: Run::One, class: 0, wanted };
         match self.instances.get(&kind) {
             Some(instance) => Ok(instance.plan().clone()),
-            None => self.plan(kind),
+            None => self.plan_in(&class_of_kind(kind, self.cache), kind.run, kind.wanted),
         }
     }
 

@@ -20,7 +20,7 @@ use warploom::error::Result;
 use warploom::ir::{NodeId, Op};
 use warploom::plan::{Offer, Options, Plan, Selector, candidates};
 use warploom::reference;
-use warploom::runtime::{Findings, Runtime, WrongEngine, run_plan};
+use warploom::runtime::{Findings, Runtime, WrongEngine, run_plan_async};
 use warploom_cases::{Case, NamedBytes, Report, agree, worse};
 
 /// Approximate number of multiplications above which the reference takes too long.
@@ -163,12 +163,27 @@ struct Patient {
     wrong: Option<Finding>,
 }
 
-/// Tests every engine of a runtime on its device. `progress` gets the number of engines tested at
+/// As [`examine_async`], blocking.
+///
+/// # Errors
+/// As [`examine_async`].
+#[cfg(not(target_arch = "wasm32"))]
+pub fn examine(
+    runtime: &Runtime,
+    cases: &[Case],
+    limits: &Limits,
+    progress: &mut dyn FnMut(usize, usize, &EngineId),
+) -> Result<Examination> {
+    warploom::base::platform::block_on(examine_async(runtime, cases, limits, progress))
+}
+
+/// Tests every engine of a runtime on its device; plans and expected results are made by the
+/// polling thread. `progress` gets the number of engines tested at
 /// least once, the number that can be tested, and the next engine.
 ///
 /// # Errors
 /// Invalid for a case that cannot be planned. Errors of an engine or the driver are findings.
-pub async fn examine(
+pub async fn examine_async(
     runtime: &Runtime,
     cases: &[Case],
     limits: &Limits,
@@ -428,7 +443,7 @@ impl Patient {
         }
         other_engines.dedup();
         let outputs =
-            run_plan(runtime, &case.graph, plan, &case.symbols, &case.bytes(), true).await;
+            run_plan_async(runtime, &case.graph, plan, &case.symbols, &case.bytes(), true).await;
         Ok(Some((other_engines, outputs)))
     }
 
@@ -468,8 +483,7 @@ mod tests {
         let cases = &crate::cases()[..2];
         let limits = Limits { seconds: 1e6, first_seconds: 1e6, cases: usize::MAX };
         let progress = &mut |_: usize, _: usize, _: &EngineId| {};
-        let examined = examine(&runtime, cases, &limits, progress);
-        let found = warploom::base::platform::block_on(examined).unwrap();
+        let found = examine(&runtime, cases, &limits, progress).unwrap();
         assert!(found.left_out.is_empty(), "{:?}", found.left_out);
         assert!(found.engines.iter().any(|e| matches!(e.finding, Finding::Right { .. })));
     }

@@ -38,8 +38,7 @@ fn run(runtime: &Runtime) -> Result<Vec<f32>> {
     .into();
     let (graph, symbols) = (graph()?, SymbolValues::new().with(ROWS, 4));
     let options = RunOptions::default();
-    let done = run_graph(runtime, &graph, &symbols, &inputs, &options);
-    let outputs = warploom::base::platform::block_on(done)?;
+    let outputs = run_graph(runtime, &graph, &symbols, &inputs, &options)?;
     Ok(outputs["y"].chunks_exact(4).map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect())
 }
 

@@ -161,11 +161,13 @@ impl State {
 impl Compiled {
     async fn new(runtime: &Runtime, structure: &Structure<'_>, open: bool) -> Result<Compiled> {
         let graph = structure.graph(open)?;
-        let mut options = runtime.plan_options();
-        options.bound = Bound::all(&graph);
-        options.bound.inputs.retain(|name| !name.starts_with('s'));
-        let profile = runtime.device().profile();
-        let plan = Plan::new(&graph, &ShapeClass::new(), profile, &options)?;
+        let plan = runtime.offload(move |runtime| {
+            let mut options = runtime.plan_options();
+            options.bound = Bound::all(&graph);
+            options.bound.inputs.retain(|name| !name.starts_with('s'));
+            Plan::new(&graph, &ShapeClass::new(), runtime.device().profile(), &options)
+        });
+        let plan = plan.await?;
         let slot = |role: SlotRole| plan.slots.iter().position(|slot| *slot == role);
         let leaves = (0..structure.leaves.len())
             .map(|i| {
@@ -186,7 +188,7 @@ impl Compiled {
                 _ => broken_invariant(format_args!("the plan uploads {:?}", input.name)),
             })
             .collect();
-        let instance = Instance::unbound(runtime, plan, Workspace::Own).await?;
+        let instance = Instance::unbound_async(runtime, plan, Workspace::Own).await?;
         Ok(Compiled { instance, leaves, outputs, uploads })
     }
 }

@@ -1,7 +1,6 @@
 //! Creation of tensors.
 
 use std::panic::Location;
-use std::sync::Arc;
 
 use super::arguments::{self, Sizes};
 use super::eval::upload;
@@ -23,21 +22,13 @@ impl Tensor {
     /// # }
     /// ```
     #[track_caller]
-    pub fn from_vec<T: Element>(
-        runtime: &Arc<Runtime>,
-        values: Vec<T>,
-        shape: impl Sizes,
-    ) -> Tensor {
+    pub fn from_vec<T: Element>(runtime: &Runtime, values: Vec<T>, shape: impl Sizes) -> Tensor {
         Tensor::from_slice(runtime, &values, shape)
     }
 
     /// A tensor of these values in row-major order, copied to the device immediately.
     #[track_caller]
-    pub fn from_slice<T: Element>(
-        runtime: &Arc<Runtime>,
-        values: &[T],
-        shape: impl Sizes,
-    ) -> Tensor {
+    pub fn from_slice<T: Element>(runtime: &Runtime, values: &[T], shape: impl Sizes) -> Tensor {
         let at = Location::caller();
         made(runtime, "from_slice", at, || {
             let shape = arguments::shape(&shape)?;
@@ -56,7 +47,7 @@ impl Tensor {
     /// A zero-dimensional tensor with one value on the device. Unlike a scalar in an expression it
     /// is never compiled in.
     #[track_caller]
-    pub fn scalar<T: Element>(runtime: &Arc<Runtime>, value: T) -> Tensor {
+    pub fn scalar<T: Element>(runtime: &Runtime, value: T) -> Tensor {
         Tensor::from_slice(runtime, &[value], ())
     }
 
@@ -64,12 +55,7 @@ impl Tensor {
     /// columns]` in elements. Only [`Tensor::linear`] and row lookup by [`Tensor::gather`] along
     /// axis 0 read packed weights.
     #[track_caller]
-    pub fn quantised(
-        runtime: &Arc<Runtime>,
-        format: Format,
-        bytes: &[u8],
-        shape: impl Sizes,
-    ) -> Tensor {
+    pub fn quantised(runtime: &Runtime, format: Format, bytes: &[u8], shape: impl Sizes) -> Tensor {
         let at = Location::caller();
         made(runtime, "quantised", at, || {
             let shape = arguments::shape(&shape)?;
@@ -97,7 +83,7 @@ impl Tensor {
 
     /// One value for every element; takes no memory.
     #[track_caller]
-    pub fn full(runtime: &Arc<Runtime>, shape: impl Sizes, value: impl Into<Scalar>) -> Tensor {
+    pub fn full(runtime: &Runtime, shape: impl Sizes, value: impl Into<Scalar>) -> Tensor {
         let (at, value) = (Location::caller(), value.into());
         made(runtime, "full", at, || {
             let shape = arguments::shape(&shape)?;
@@ -108,19 +94,19 @@ impl Tensor {
 
     /// `f32` zeros; takes no memory.
     #[track_caller]
-    pub fn zeros(runtime: &Arc<Runtime>, shape: impl Sizes) -> Tensor {
+    pub fn zeros(runtime: &Runtime, shape: impl Sizes) -> Tensor {
         Tensor::full(runtime, shape, 0.0)
     }
 
     /// `f32` ones; takes no memory.
     #[track_caller]
-    pub fn ones(runtime: &Arc<Runtime>, shape: impl Sizes) -> Tensor {
+    pub fn ones(runtime: &Runtime, shape: impl Sizes) -> Tensor {
         Tensor::full(runtime, shape, 1.0)
     }
 
     /// `start`, `start + step`, .. below `end` (above it for a negative step): `[n]` of `f32`.
     #[track_caller]
-    pub fn arange(runtime: &Arc<Runtime>, start: f32, end: f32, step: f32) -> Tensor {
+    pub fn arange(runtime: &Runtime, start: f32, end: f32, step: f32) -> Tensor {
         let at = Location::caller();
         made(runtime, "arange", at, || {
             let count = ((f64::from(end) - f64::from(start)) / f64::from(step)).ceil();
@@ -136,7 +122,7 @@ impl Tensor {
 
     /// `count` values from `start` to `end`, both included: `[count]` of `f32`.
     #[track_caller]
-    pub fn linspace(runtime: &Arc<Runtime>, start: f32, end: f32, count: usize) -> Tensor {
+    pub fn linspace(runtime: &Runtime, start: f32, end: f32, count: usize) -> Tensor {
         let at = Location::caller();
         made(runtime, "linspace", at, || {
             let (start, end) = (f64::from(start), f64::from(end));
@@ -148,7 +134,7 @@ impl Tensor {
 
     /// The identity matrix, `[n, n]` of `f32`.
     #[track_caller]
-    pub fn eye(runtime: &Arc<Runtime>, n: usize) -> Tensor {
+    pub fn eye(runtime: &Runtime, n: usize) -> Tensor {
         let at = Location::caller();
         made(runtime, "eye", at, || {
             let shape = arguments::shape(&[n, n])?;
@@ -163,13 +149,13 @@ impl Tensor {
     /// Uniformly distributed `f32` values in [0, 1). A seed gives the same values on every
     /// platform.
     #[track_caller]
-    pub fn rand(runtime: &Arc<Runtime>, shape: impl Sizes, seed: u64) -> Tensor {
+    pub fn rand(runtime: &Runtime, shape: impl Sizes, seed: u64) -> Tensor {
         random(runtime, "rand", Location::caller(), &shape, seed, |bits| unit(bits()) as f32)
     }
 
     /// Normally distributed `f32` values with mean 0 and variance 1, by seed.
     #[track_caller]
-    pub fn randn(runtime: &Arc<Runtime>, shape: impl Sizes, seed: u64) -> Tensor {
+    pub fn randn(runtime: &Runtime, shape: impl Sizes, seed: u64) -> Tensor {
         random(runtime, "randn", Location::caller(), &shape, seed, |bits| {
             // Box-Muller; the logarithm needs a nonzero value.
             let (u, v) = (1.0 - unit(bits()), unit(bits()));
@@ -180,7 +166,7 @@ impl Tensor {
 
 /// The tensor returned by `make`, or its error as a tensor.
 fn made(
-    runtime: &Arc<Runtime>,
+    runtime: &Runtime,
     name: &'static str,
     at: Place,
     make: impl FnOnce() -> Result<Tensor>,
@@ -188,14 +174,14 @@ fn made(
     make().unwrap_or_else(|error| Tensor::failed(runtime, name, at, error))
 }
 
-fn row(runtime: &Arc<Runtime>, name: &'static str, at: Place, values: &[f32]) -> Result<Tensor> {
+fn row(runtime: &Runtime, name: &'static str, at: Place, values: &[f32]) -> Result<Tensor> {
     let stored = upload(runtime, &f32::encode(values)?, Format::F32, Usage::Working)?;
     let shape = Shape::new([values.len()]);
     Ok(Tensor::from_stored(runtime, shape, DType::F32, name, at, stored))
 }
 
 fn random(
-    runtime: &Arc<Runtime>,
+    runtime: &Runtime,
     name: &'static str,
     at: Place,
     sizes: &impl Sizes,

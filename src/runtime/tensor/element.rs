@@ -14,7 +14,7 @@ mod sealed {
 ///
 /// `i64` is narrowed to `i32` with a check when written, and widened when read. `bool` takes four
 /// bytes on a device.
-pub trait Element: sealed::Sealed + Copy + 'static {
+pub trait Element: sealed::Sealed + Copy + Send + Sync + 'static {
     /// Element type of the tensor.
     const DTYPE: DType;
 

@@ -30,9 +30,17 @@ impl Tensor {
         Tensor::eval(&[self]).map(|()| self)
     }
 
+    /// As [`Tensor::realize`], as a future; see [`crate::tensor`].
+    ///
+    /// # Errors
+    /// As `realize`.
+    pub async fn realize_async(&self) -> Result<&Tensor> {
+        evaluate(&[self]).await.map(|()| self)
+    }
+
     /// Runs several tensors together, as one graph if they share operands, and keeps the results on
     /// the device. Waits for kernel compilation but not for a GPU, unless `WARPLOOM_SYNC` is
-    /// `eager`. The CPU provider computes in the submit call.
+    /// `eager`. The CPU provider computes in this call.
     ///
     /// ```
     /// # use warploom::{Runtime, Tensor};
@@ -52,7 +60,7 @@ impl Tensor {
         crate::base::platform::block_on(evaluate(tensors))
     }
 
-    /// As [`Tensor::eval`], as a future. It yields only in a browser; see [`crate::tensor`].
+    /// As [`Tensor::eval`], as a future; see [`crate::tensor`].
     ///
     /// # Errors
     /// As `eval`.
@@ -64,7 +72,7 @@ impl Tensor {
 impl Runtime {
     /// Plan cache statistics of this runtime's tensors.
     pub fn tensor_stats(&self) -> CacheStats {
-        self.tensors.stats()
+        self.tensors().stats()
     }
 }
 
@@ -73,7 +81,7 @@ pub(super) async fn evaluate(tensors: &[&Tensor]) -> Result<()> {
     let mut left: SmallVec<[&Tensor; 4]> = SmallVec::from_slice(tensors);
     // Tensors of one runtime are run together.
     while let Some(runtime) = left.first().map(|first| first.runtime().clone()) {
-        let (these, others) = left.into_iter().partition(|t| Arc::ptr_eq(t.runtime(), &runtime));
+        let (these, others) = left.into_iter().partition(|t| t.runtime().is(&runtime));
         left = others;
         let these: SmallVec<[&Tensor; 4]> = these;
         let mut waiting = collect(&these)?;
@@ -95,14 +103,14 @@ pub(super) async fn evaluate(tensors: &[&Tensor]) -> Result<()> {
 }
 
 /// Runs operations whose operands are among them or on the device.
-async fn run(runtime: &Arc<Runtime>, waiting: &[Waiting]) -> Result<()> {
+async fn run(runtime: &Runtime, waiting: &[Waiting]) -> Result<()> {
     let structure = Structure::new(waiting)?;
     match run_once(runtime, &structure).await {
         Err(error) if error.is_out_of_memory() => {
             // Frees memory held by unsubmitted work and by unused plans. A failure of that work is
             // reported to the readers of its results.
             let _ = runtime.batcher().flush_all();
-            runtime.tensors.clear();
+            runtime.tensors().clear();
             runtime.pool().trim();
             run_once(runtime, &structure).await
         }
@@ -110,8 +118,8 @@ async fn run(runtime: &Arc<Runtime>, waiting: &[Waiting]) -> Result<()> {
     }
 }
 
-async fn run_once(runtime: &Arc<Runtime>, structure: &Structure<'_>) -> Result<()> {
-    let compiled = runtime.tensors.get(runtime, structure).await?;
+async fn run_once(runtime: &Runtime, structure: &Structure<'_>) -> Result<()> {
+    let compiled = runtime.tensors().get(runtime, structure).await?;
     let outputs = (compiled.outputs.iter())
         .map(|(_, bytes)| runtime.pool().take((*bytes).max(1), Usage::Working))
         .collect::<Result<Vec<PooledBuffer>>>()?;
@@ -145,7 +153,7 @@ fn arguments(structure: &Structure<'_>, compiled: &Compiled, outputs: &[PooledBu
 
 /// Uploads host bytes to the device.
 pub(super) fn upload(
-    runtime: &Arc<Runtime>,
+    runtime: &Runtime,
     bytes: &[u8],
     format: Format,
     usage: Usage,
@@ -154,7 +162,7 @@ pub(super) fn upload(
     let buffer = match runtime.pool().take(size, usage) {
         Err(error) if error.is_out_of_memory() => {
             let _ = runtime.batcher().flush_all();
-            runtime.tensors.clear();
+            runtime.tensors().clear();
             runtime.pool().take(size, usage)
         }
         result => result,

@@ -40,11 +40,26 @@
 //! 2` uses the tensor's type for `2`.
 //!
 //! **Threads.** Tensors are `Send` and `Sync` on native builds. Threads record independently and
-//! share plans. In a browser use the `async` variants of the reads.
+//! share plans. In a browser use the `_async` twins of the reads.
 //!
-//! **Futures.** They yield only in a browser. On native builds the polling thread blocks until
-//! kernels are compiled and the device is done; with the CPU provider it also computes.
-//! Asynchronous programs must poll them where blocking is allowed, such as in `spawn_blocking`.
+//! **Futures.** Methods with plain names block and exist on native builds only. Their twins with
+//! `_async` exist everywhere and belong to no executor. A future never blocks the thread that polls
+//! it: threads of the runtime wait, plan, compile and compute. So a program on one thread, such as
+//! one on tokio's current-thread runtime, goes on with other tasks:
+//!
+//! ```
+//! # use warploom::{Runtime, Tensor};
+//! # async fn example() -> warploom::Result<()> {
+//! let runtime = Runtime::auto_async().await?;
+//! let sum = Tensor::rand(&runtime, [1024, 1024], 1).sum(..);
+//! println!("{}", sum.item_async::<f32>().await?);
+//! # Ok(())
+//! # }
+//! # warploom::base::platform::block_on(example()).unwrap();
+//! ```
+//!
+//! Recording an operation is cheap, but [`Tensor::from_slice`] copies its values at once. A future
+//! that is dropped leaves begun work running and discards its result.
 
 mod arguments;
 mod cache;
@@ -112,7 +127,7 @@ impl Tensor {
     }
 
     /// The runtime of the tensor.
-    pub fn runtime(&self) -> &Arc<Runtime> {
+    pub fn runtime(&self) -> &Runtime {
         &self.node.runtime
     }
 

@@ -18,7 +18,7 @@ const DEPTH: u32 = super::eval::CHUNK as u32;
 
 /// A tensor, shared by its handles and by the operations that read it.
 pub(super) struct Node {
-    pub(super) runtime: Arc<Runtime>,
+    pub(super) runtime: Runtime,
     pub(super) shape: Shape,
     pub(super) sizes: SmallVec<[usize; 4]>,
     pub(super) dtype: DType,
@@ -163,12 +163,7 @@ impl Drop for Recorded {
 }
 
 impl Tensor {
-    pub(super) fn failed(
-        runtime: &Arc<Runtime>,
-        name: &'static str,
-        at: Place,
-        error: Error,
-    ) -> Tensor {
+    pub(super) fn failed(runtime: &Runtime, name: &'static str, at: Place, error: Error) -> Tensor {
         let error = error.context(format_args!("{name} at {at}"));
         let state = State::Failed(Arc::new(error));
         Tensor::node(runtime, Shape::default(), DType::F32, name, at, 0, state)
@@ -176,7 +171,7 @@ impl Tensor {
 
     /// A tensor of device memory.
     pub(super) fn from_stored(
-        runtime: &Arc<Runtime>,
+        runtime: &Runtime,
         shape: Shape,
         dtype: DType,
         name: &'static str,
@@ -188,7 +183,7 @@ impl Tensor {
 
     /// A constant: one value for every element.
     pub(super) fn constant(
-        runtime: &Arc<Runtime>,
+        runtime: &Runtime,
         shape: Shape,
         dtype: DType,
         name: &'static str,
@@ -201,7 +196,7 @@ impl Tensor {
     }
 
     fn node(
-        runtime: &Arc<Runtime>,
+        runtime: &Runtime,
         shape: Shape,
         dtype: DType,
         name: &'static str,
@@ -233,7 +228,7 @@ impl Tensor {
 
     fn record_inner(name: &'static str, at: Place, op: Op, inputs: &[&Tensor]) -> Result<Tensor> {
         let runtime = inputs[0].runtime();
-        if let Some(other) = inputs.iter().find(|other| !Arc::ptr_eq(other.runtime(), runtime)) {
+        if let Some(other) = inputs.iter().find(|other| !other.runtime().is(runtime)) {
             let id = |runtime: &Runtime| runtime.device().profile().id();
             return Err(Error::invalid(format!(
                 "operands of two runtimes, on {} and {}",

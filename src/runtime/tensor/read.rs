@@ -7,10 +7,12 @@ use super::node::Stored;
 use super::{Element, Tensor};
 use crate::base::{Dim, SymbolValues};
 use crate::error::{Error, Result, broken_invariant};
-use crate::provider::{Args, Command, Device, PreparedId, Recording, Resource, SlotRange};
-use crate::runtime::Runtime;
-use crate::runtime::batcher::Keep;
-use crate::runtime::batcher::Work;
+use crate::provider::{Args, Command, Recording, SlotRange};
+use crate::runtime::batcher::{Keep, Work};
+use crate::runtime::offload::Prepared;
+
+/// Bytes of a read up to which the polling thread converts them: some microseconds.
+const DECODED_IN_PLACE: usize = 64 << 10;
 
 impl Tensor {
     /// The values in row-major order. Runs pending operations first.
@@ -24,7 +26,7 @@ impl Tensor {
         crate::base::platform::block_on(self.to_vec_async())
     }
 
-    /// As [`Tensor::to_vec`], as a future. It yields only in a browser; see [`crate::tensor`].
+    /// As [`Tensor::to_vec`], as a future; see [`crate::tensor`].
     ///
     /// # Errors
     /// As `to_vec`.
@@ -38,7 +40,11 @@ impl Tensor {
             ));
             return Err(reading(error, self));
         }
-        Ok(T::decode(&self.to_bytes_async().await?))
+        let bytes = self.to_bytes_async().await?;
+        match bytes.len() > DECODED_IN_PLACE {
+            true => self.runtime().offload(move |_| Ok(T::decode(&bytes))).await,
+            false => Ok(T::decode(&bytes)),
+        }
     }
 
     /// The value of a tensor with one element.
@@ -50,7 +56,7 @@ impl Tensor {
         crate::base::platform::block_on(self.item_async())
     }
 
-    /// As [`Tensor::item`], as a future. It yields only in a browser; see [`crate::tensor`].
+    /// As [`Tensor::item`], as a future; see [`crate::tensor`].
     ///
     /// # Errors
     /// As `item`.
@@ -87,7 +93,7 @@ impl Tensor {
     }
 
     /// The bytes on the device, little-endian. A `bool` takes four; a packed weight is in its
-    /// format. The future yields only in a browser.
+    /// format.
     ///
     /// # Errors
     /// As [`Tensor::to_vec`].
@@ -120,7 +126,7 @@ impl Tensor {
         let from =
             SlotRange { slot, offset: Dim::new(0), bytes: Dim::from(bytes.next_multiple_of(4)) };
         recording.commands.push(Command::Download { from });
-        let prepared = Prepared::new(runtime, &recording, stored)?;
+        let prepared = Prepared::new(runtime.device(), &recording, &[Some(stored.buffer.range())])?;
         let work = Work {
             prepared: prepared.id,
             dispatches: 0,
@@ -130,27 +136,7 @@ impl Tensor {
         let keep = Keep { things: vec![stored.clone(), Arc::new(prepared)], bytes: 0 };
         let args = Args { symbols: SymbolValues::new(), ..Args::default() };
         let pending = runtime.batcher().record(&work, args, keep)?;
-        let mut downloads = runtime.batcher().read(pending).await?;
+        let mut downloads = runtime.batcher().read_async(pending).await?;
         downloads.pop().ok_or_else(|| Error::device("a download yielded nothing"))
-    }
-}
-
-/// Prepared work, freed with its last owner.
-struct Prepared {
-    device: Arc<dyn Device>,
-    id: PreparedId,
-}
-
-impl Prepared {
-    fn new(runtime: &Runtime, recording: &Recording, stored: &Stored) -> Result<Prepared> {
-        let device = runtime.device().clone();
-        let id = device.prepare(recording, &[Some(stored.buffer.range())])?;
-        Ok(Prepared { device, id })
-    }
-}
-
-impl Drop for Prepared {
-    fn drop(&mut self) {
-        self.device.free(Resource::Prepared(self.id));
     }
 }

@@ -5,6 +5,7 @@ use std::fmt::Write;
 use super::{Element, Tensor};
 use crate::base::DType;
 use crate::error::Result;
+use crate::runtime::Runtime;
 
 /// Number of elements above which only the ends of each axis are printed.
 const SUMMARY: usize = 1000;
@@ -31,23 +32,29 @@ impl Tensor {
         crate::base::platform::block_on(self.text_async())
     }
 
-    /// As [`Tensor::text`], as a future. It yields only in a browser; see [`crate::tensor`].
+    /// As [`Tensor::text`], as a future; see [`crate::tensor`].
     ///
     /// # Errors
     /// As `text`.
     pub async fn text_async(&self) -> Result<String> {
         self.check_plain()?;
         let bytes = self.to_bytes_async().await?;
-        let cells: Vec<String> = match self.dtype() {
-            DType::F32 => cells(&f32::decode(&bytes), |v| float(*v)),
-            DType::F16 => cells(&half::f16::decode(&bytes), |v| float(v.to_f32())),
-            DType::BF16 => cells(&half::bf16::decode(&bytes), |v| float(v.to_f32())),
-            DType::I32 => cells(&i32::decode(&bytes), i32::to_string),
-            DType::U32 => cells(&u32::decode(&bytes), u32::to_string),
-            DType::Bool => cells(&bool::decode(&bytes), bool::to_string),
-        };
-        Ok(format!("{}{}\n{}", self.dtype(), self.dims(), block(self.shape(), &cells)))
+        let (dtype, dims, shape) = (self.dtype(), self.dims().to_string(), self.shape().to_vec());
+        let text = move |_: &Runtime| Ok(format!("{dtype}{dims}\n{}", body(dtype, &shape, &bytes)));
+        self.runtime().offload(text).await
     }
+}
+
+fn body(dtype: DType, shape: &[usize], bytes: &[u8]) -> String {
+    let cells: Vec<String> = match dtype {
+        DType::F32 => cells(&f32::decode(bytes), |v| float(*v)),
+        DType::F16 => cells(&half::f16::decode(bytes), |v| float(v.to_f32())),
+        DType::BF16 => cells(&half::bf16::decode(bytes), |v| float(v.to_f32())),
+        DType::I32 => cells(&i32::decode(bytes), i32::to_string),
+        DType::U32 => cells(&u32::decode(bytes), u32::to_string),
+        DType::Bool => cells(&bool::decode(bytes), bool::to_string),
+    };
+    block(shape, &cells)
 }
 
 fn cells<T>(values: &[T], text: impl Fn(&T) -> String) -> Vec<String> {

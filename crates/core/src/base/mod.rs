@@ -9,6 +9,7 @@ pub mod dim;
 pub mod dtype;
 pub mod layout;
 mod mode;
+pub mod oneshot;
 pub mod platform;
 pub mod shape;
 pub mod symbol;

@@ -28,10 +28,47 @@ pub trait MaybeSend {}
 #[cfg(target_arch = "wasm32")]
 impl<T: ?Sized> MaybeSend for T {}
 
-/// Blocks this thread on a future. Absent in a browser, where it would deadlock.
+#[cfg(not(target_arch = "wasm32"))]
+thread_local! {
+    /// Calls of `blocking` that this thread is inside.
+    static BLOCKING: std::cell::Cell<u32> = const { std::cell::Cell::new(0) };
+}
+
+/// Blocks this thread on a future. Absent in a browser, where it would deadlock. Futures of this
+/// workspace that are polled inside wait in place, without another thread: see [`runs_in_place`].
 #[cfg(not(target_arch = "wasm32"))]
 pub fn block_on<F: Future>(future: F) -> F::Output {
-    pollster::block_on(future)
+    blocking(|| pollster::block_on(future))
+}
+
+/// Calls `work` with [`runs_in_place`] true on this thread: it may block for long.
+#[cfg(not(target_arch = "wasm32"))]
+pub fn blocking<T>(work: impl FnOnce() -> T) -> T {
+    struct Inside;
+    impl Drop for Inside {
+        fn drop(&mut self) {
+            BLOCKING.with(|count| count.set(count.get() - 1));
+        }
+    }
+    BLOCKING.with(|count| count.set(count.get() + 1));
+    let _inside = Inside;
+    work()
+}
+
+/// Whether this thread may block: inside [`block_on`] or [`blocking`]. If not, it may poll other
+/// futures too, so long work belongs on another thread. Always true in a browser build, which has
+/// no other threads.
+pub fn runs_in_place() -> bool {
+    #[cfg(not(target_arch = "wasm32"))]
+    return BLOCKING.with(std::cell::Cell::get) > 0;
+    #[cfg(target_arch = "wasm32")]
+    return true;
+}
+
+/// The message of a panic.
+pub fn panic_text(panic: &(dyn std::any::Any + Send)) -> &str {
+    let text = panic.downcast_ref::<String>().map(String::as_str);
+    text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("no message")
 }
 
 /// The value of a future that is already ready, else `None`.
@@ -132,6 +169,20 @@ fn civil(mut day: u64) -> (u64, usize, u64) {
 
 #[cfg(test)]
 mod tests {
+    #[test]
+    fn only_the_thread_inside_block_on_may_block() {
+        use super::{block_on, blocking, runs_in_place};
+        assert!(!runs_in_place());
+        block_on(async {
+            assert!(runs_in_place());
+            blocking(|| assert!(runs_in_place()));
+            assert!(runs_in_place());
+            std::thread::spawn(|| assert!(!runs_in_place())).join().unwrap();
+        });
+        let panicked = std::panic::catch_unwind(|| blocking(|| panic!("on purpose")));
+        assert!(panicked.is_err() && !runs_in_place());
+    }
+
     #[test]
     fn days_have_dates() {
         for (day, date) in [

@@ -238,7 +238,8 @@ impl Conformance {
         warploom::base::platform::block_on(self.run_async(runtime))
     }
 
-    /// As [`Conformance::run`], as a future. On native builds it blocks the polling thread.
+    /// As [`Conformance::run`], as a future. Plans and expected results are made by the polling
+    /// thread.
     ///
     /// # Errors
     /// As [`Conformance::run`].
@@ -262,8 +263,8 @@ impl Conformance {
         warploom::base::platform::block_on(self.run_provider_async(provider))
     }
 
-    /// As [`Conformance::run_provider`], as a future. On native builds it blocks the polling
-    /// thread.
+    /// As [`Conformance::run_provider`], as a future. Besides plans and expected results, the
+    /// provider's own futures may block the polling thread.
     ///
     /// # Errors
     /// As [`Conformance::run_provider`].

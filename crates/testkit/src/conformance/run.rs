@@ -13,7 +13,7 @@ use warploom::ir::NodeId;
 use warploom::plan::{Candidates, Options, Plan, Selector, candidates};
 use warploom::provider::{DeviceProfile, OpenOptions, Provider};
 use warploom::reference::{self, Evaluation};
-use warploom::runtime::{Runtime, Sync, run_plan};
+use warploom::runtime::{Runtime, SyncMode, run_plan_async};
 use warploom_cases::{Case, Failure, Outcome, declared, judge};
 
 /// State of a run on one device.
@@ -64,7 +64,7 @@ impl Conformance {
                 if whole.as_ref() == Some(&profile) {
                     break;
                 }
-                let runtime = Runtime::on(device, Sync::Lazy, None)?;
+                let runtime = Runtime::on(device, SyncMode::Lazy, None)?;
                 found.devices.push(self.on_device(&runtime, &cases, floor, true).await?);
                 whole = Some(profile);
             }
@@ -310,7 +310,7 @@ impl<'a> Bench<'a> {
         let actual = match plan {
             Ok(plan) => {
                 let (graph, symbols) = (&case.graph, &case.symbols);
-                run_plan(self.runtime, graph, plan, symbols, &case.bytes(), true).await
+                run_plan_async(self.runtime, graph, plan, symbols, &case.bytes(), true).await
             }
             Err(error) => Err(error),
         };

@@ -24,11 +24,20 @@ pub struct Timing {
     pub copy_bandwidth: u64,
 }
 
+/// As [`time_async`], blocking.
+///
+/// # Errors
+/// As [`time_async`].
+#[cfg(not(target_arch = "wasm32"))]
+pub fn time(job: &Job, runtime: &Runtime, runs: usize) -> Result<Timing> {
+    warploom::base::platform::block_on(time_async(job, runtime, runs))
+}
+
 /// Times a job over `runs` runs, after a warm-up.
 ///
 /// # Errors
 /// Any planning or device error.
-pub async fn time(job: &Job, runtime: &Runtime, runs: usize) -> Result<Timing> {
+pub async fn time_async(job: &Job, runtime: &Runtime, runs: usize) -> Result<Timing> {
     let (graph, bindings) = graph_of(job)?;
     let device = runtime.device().profile();
     let plan = Plan::new(&graph, &ShapeClass::new(), device, &runtime.plan_options())?;
@@ -40,7 +49,7 @@ pub async fn time(job: &Job, runtime: &Runtime, runs: usize) -> Result<Timing> {
     let options = AnalyzeOptions { runs, warm_up: Duration::from_millis(200) };
     let none = SymbolValues::new();
     let analysis =
-        runtime.analyze(&plan, &mut DeviceTensors::new(), &none, &inputs, &options).await?;
+        runtime.analyze_async(&plan, &mut DeviceTensors::new(), &none, &inputs, &options).await?;
     let custom = &job.custom;
     let mut bytes = 0;
     for (shape, dtype) in custom.inputs.iter().chain(&custom.outputs) {

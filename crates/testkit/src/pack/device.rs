@@ -7,11 +7,17 @@ use warploom::base::SymbolValues;
 use warploom::error::{Error, Result};
 use warploom::ir::{Custom, Graph, NodeId, Op};
 use warploom::reference::Tensor;
-use warploom::runtime::{RunOptions, Runtime, run_graph};
+use warploom::runtime::{RunOptions, Runtime, run_graph_async};
 use warploom_cases::compare;
 
+/// As [`on_device_async`], blocking.
+#[cfg(not(target_arch = "wasm32"))]
+pub fn on_device(job: &Job, runtime: &Runtime) -> Row {
+    warploom::base::platform::block_on(on_device_async(job, runtime))
+}
+
 /// Runs a job on a device.
-pub async fn on_device(job: &Job, runtime: &Runtime) -> Row {
+pub async fn on_device_async(job: &Job, runtime: &Runtime) -> Row {
     let profile = runtime.device().profile();
     let twin = job.custom.twin(&profile.provider);
     let place = twin.map_or(profile.id(), |twin| format!("{} {}", profile.id(), twin.file));
@@ -46,7 +52,7 @@ async fn run(job: &Job, runtime: &Runtime) -> Result<Outcome> {
     let custom = &job.custom;
     let (graph, bindings) = graph_of(job)?;
     let options = RunOptions { guard: true, ..RunOptions::default() };
-    let found = run_graph(runtime, &graph, &SymbolValues::new(), &bindings, &options).await?;
+    let found = run_graph_async(runtime, &graph, &SymbolValues::new(), &bindings, &options).await?;
     let (mut elements, mut max_error) = (0, 0.0_f64);
     for (output, want) in job.expected.iter().enumerate() {
         let name = format!("output {output}");

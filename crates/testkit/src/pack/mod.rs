@@ -20,9 +20,15 @@ use warploom::kernel::pack::{Case, Numbers, Pack};
 use warploom::reference::Tensor;
 use warploom_cases::{Report, Tolerance, compare};
 
-pub use bench::{Timing, time};
+#[cfg(not(target_arch = "wasm32"))]
+pub use bench::time;
+pub use bench::{Timing, time_async};
+#[cfg(not(target_arch = "wasm32"))]
 pub use device::on_device;
-pub use operation::{cases_of, operation_in_interpreter, operation_on_device};
+pub use device::on_device_async;
+#[cfg(not(target_arch = "wasm32"))]
+pub use operation::operation_on_device;
+pub use operation::{cases_of, operation_in_interpreter, operation_on_device_async};
 
 /// Default sizes for a pack without cases: one below a workgroup, one that fills it.
 const USUAL_SIZES: [u64; 2] = [37, 64];

@@ -106,11 +106,24 @@ fn magnitude(case: &Case, id: NodeId, expected: &Evaluation<'_>) -> Result<Optio
     }
 }
 
+/// As [`operation_on_device_async`], blocking.
+///
+/// # Errors
+/// As [`operation_on_device_async`].
+#[cfg(not(target_arch = "wasm32"))]
+pub fn operation_on_device(pack: &Pack, cases: &[Case], runtime: &Runtime) -> Result<Row> {
+    warploom::base::platform::block_on(operation_on_device_async(pack, cases, runtime))
+}
+
 /// Runs these cases on a device with the pack's engine wherever it applies.
 ///
 /// # Errors
 /// Invalid for a pack that implements no operation, or whose engine the runtime already has.
-pub async fn operation_on_device(pack: &Pack, cases: &[Case], runtime: &Runtime) -> Result<Row> {
+pub async fn operation_on_device_async(
+    pack: &Pack,
+    cases: &[Case],
+    runtime: &Runtime,
+) -> Result<Row> {
     let engine = PackEngine::new(pack.clone())?;
     let mut suite = Conformance::new().cases(cases.to_vec()).engine(engine);
     let report = suite.run_async(runtime).await?;

@@ -333,8 +333,11 @@ impl<'a> BenchMemory<'a> {
         let limit = self.options.hang_limit;
         self.asked(limit, "it ran", move || {
             let begin = Instant::now();
-            let ticket = device.submit(&[(id, args)])?;
-            let completion = block_on(device.wait(ticket))?;
+            // Inside one `block_on`, so that the CPU provider computes on this thread.
+            let completion = block_on(async {
+                let ticket = device.submit(&[(id, args)])?;
+                device.wait(ticket).await
+            })?;
             let seconds = match completion.timestamps[..] {
                 [begin, end] if end > begin => (end - begin) as f64 * 1e-9,
                 // The device clock does not advance or is absent.

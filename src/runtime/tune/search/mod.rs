@@ -55,7 +55,7 @@ impl Runtime {
 
     /// Whether [`Runtime::tune_at_first_use`] does anything.
     pub fn searches_at_first_use(&self) -> bool {
-        self.tuning.mode == TuneMode::Search
+        self.tuning().mode == TuneMode::Search
     }
 
     /// Searches the tasks of this graph's plan if `WARPLOOM_TUNE` or the builder enables it. A
@@ -113,7 +113,8 @@ impl<'a> Search<'a> {
             unsaved: TuneRecord::new(device.clone()),
             report: TuneReport::default(),
         };
-        let cache = &runtime.tuning.cache;
+        let tuning = runtime.tuning();
+        let cache = &tuning.cache;
         match cache.read(&device) {
             Ok(found) => search.record = found.unwrap_or(search.record),
             Err(error) => search.report.ignored = Some(error.to_string()),
@@ -143,7 +144,7 @@ impl<'a> Search<'a> {
             // From the user's own record or one shipped with an application.
             let known = choices.choices.get(&task.key).is_some_and(|tuned| self.is_current(tuned));
             let engines = self.versions(task);
-            let unmeasured = !known && self.runtime.tuning.is_unmeasured(&task.key, &engines);
+            let unmeasured = !known && self.runtime.tuning().is_unmeasured(&task.key, &engines);
             if (known || unmeasured) && !self.options.again {
                 self.report.known += usize::from(known);
                 self.report.unmeasured += usize::from(unmeasured);
@@ -202,7 +203,7 @@ impl<'a> Search<'a> {
             found.tasks.insert(key, TunedTask { label, shapes, date, tuned });
         } else if let Some(why) = result.unmeasured.clone() {
             let unmeasured = UnmeasuredTask { label, shapes, date, why, engines };
-            self.runtime.tuning.set_unmeasured(key.clone(), unmeasured.clone());
+            self.runtime.tuning().set_unmeasured(key.clone(), unmeasured.clone());
             found.unmeasured.insert(key, unmeasured);
         }
         found
@@ -224,7 +225,8 @@ impl<'a> Search<'a> {
         self.record.merge(found.clone());
         // Includes results that could not be written before, for example on a full disk.
         self.unsaved.merge(found);
-        let (cache, device) = (&self.runtime.tuning.cache, &self.record.device);
+        let tuning = self.runtime.tuning();
+        let (cache, device) = (&tuning.cache, &self.record.device);
         let kept = match cache.path(device) {
             None => Err("there is no folder, or it is off".to_string()),
             Some(_) => cache.add(self.unsaved.clone()).map_err(|error| error.to_string()),

@@ -5,6 +5,7 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 
+#[derive(Debug)]
 struct Cell<T> {
     value: Option<T>,
     closed: bool,
@@ -18,20 +19,22 @@ fn lock<T>(shared: &Shared<T>) -> MutexGuard<'_, Cell<T>> {
 }
 
 /// The callback's end. If it is dropped unused, the receiver gets `None`.
-pub(super) struct Sender<T>(Shared<T>);
+#[derive(Debug)]
+pub struct Sender<T>(Shared<T>);
 
 /// The end that a future awaits.
-pub(super) struct Receiver<T>(Shared<T>);
+#[derive(Debug)]
+pub struct Receiver<T>(Shared<T>);
 
 /// Creates a connected pair.
-pub(super) fn channel<T>() -> (Sender<T>, Receiver<T>) {
+pub fn channel<T>() -> (Sender<T>, Receiver<T>) {
     let shared = Arc::new(Mutex::new(Cell { value: None, closed: false, waker: None }));
     (Sender(Arc::clone(&shared)), Receiver(shared))
 }
 
 impl<T> Sender<T> {
     /// Sends the value.
-    pub(super) fn send(self, value: T) {
+    pub fn send(self, value: T) {
         lock(&self.0).value = Some(value);
     }
 }
@@ -51,7 +54,7 @@ impl<T> Drop for Sender<T> {
 
 impl<T> Receiver<T> {
     /// Whether awaiting it would return at once.
-    pub(super) fn is_ready(&self) -> bool {
+    pub fn is_ready(&self) -> bool {
         lock(&self.0).closed
     }
 }
