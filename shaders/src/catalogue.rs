@@ -287,7 +287,7 @@ pub static CATALOGUE: &[Entry] = &[
     },
     Entry {
         name: "sample",
-        doc: "y[r] = an index drawn from the logits x[r, ..] as row r of draws says (sampling::Draw), as u32; \
+        doc: "y[r] = an index drawn from the logits x[r, ..] as row r of draws says (sampling::SampleParams), as u32; \
               the word of a sampling::NoToken where none can be. x [rows, cols] with a row stride, draws [rows, 7], y [rows]. One \
               workgroup of 256 for each row, folded over grid x and y.",
         params: &["rows", "cols", "x_offset", "x_stride", "draws_offset", "y_offset"],
