@@ -12,7 +12,7 @@ use warploom::plan::{Options, Plan};
 use warploom::provider::NullProvider;
 use warploom::{Error, Result};
 use warploom_llm::shapes::smollm2_135m;
-use warploom_llm::{Wanted, classes};
+use warploom_llm::{DecoderOutput, classes};
 
 /// Positions of the cache.
 const CONTEXT: usize = 2048;
@@ -22,7 +22,7 @@ const GOAL: f64 = 50.0;
 fn main() -> Result<()> {
     let timed = std::env::args().any(|argument| argument == "--bench");
     let runs = if timed { 21 } else { 1 };
-    let graph = smollm2_135m().graph(Format::Q8_0, CONTEXT, Wanted::Token)?;
+    let graph = smollm2_135m().graph(Format::Q8_0, CONTEXT, DecoderOutput::Greedy)?;
     let (registry, profile) = (Registry::builtin(), NullProvider::profile());
     println!("planning SmolLM2-135M, {} nodes (goal for one token {GOAL} ms)", graph.nodes().len());
     let mut medians = Vec::new();

@@ -14,9 +14,9 @@ use warploom::plan::Plan;
 use warploom::runtime::{
     AnalyzeOptions, DeviceTensors, RunOptions, Runtime, WeightSource, run_graph,
 };
-use warploom::sampling::Draw;
+use warploom::sampling::SampleParams;
 use warploom::{Error, Result};
-use warploom_llm::{Model, Sampler, Sampling, Session, SessionOptions, Wanted};
+use warploom_llm::{Model, Output, Sampler, Sampling, Session, StepRequest};
 use warploom_models::gguf::Access;
 
 const MODEL: &str =
@@ -33,7 +33,7 @@ fn main() -> Result<()> {
     let timed = std::env::args().any(|argument| argument == "--bench");
     let runtime = Runtime::auto()?;
     println!("{} {}", runtime.device().profile().id(), runtime.device().profile().name);
-    let open = Sampling { top_k: 0, top_p: 1.0, min_p: 0.0, ..Sampling::default() };
+    let open = Sampling::default().top_k(0).top_p(1.0).min_p(0.0);
     for vocabulary in VOCABULARIES {
         for (name, sampling) in [("usual", Sampling::default()), ("no limits", open.clone())] {
             one_draw(&runtime, vocabulary, name, &sampling, timed)?;
@@ -62,7 +62,7 @@ fn graph(vocabulary: usize, rows: usize) -> Result<Graph> {
     let mut g = Graph::new("draw");
     let x = g.weight("x", Shape::new([1, vocabulary]), Format::F32);
     let x = g.add(Op::Expand(Shape::new([rows, vocabulary])), &[x])?;
-    let draws = g.input("draws", Shape::new([rows, Draw::WORDS]), DType::U32);
+    let draws = g.input("draws", Shape::new([rows, SampleParams::WORDS]), DType::U32);
     let y = g.add(Op::Sample, &[x, draws])?;
     let to = g.state("to", Shape::new([rows]), DType::U32);
     g.add(Op::Update { at: Dim::new(0) }, &[to, y])?;
@@ -81,7 +81,7 @@ fn one_draw(
     let mut sampler = Sampler::new(sampling.clone())?;
     // Verified: the tokens of some positions.
     let text = [0; 16];
-    let draws = bytes((0..text.len()).flat_map(|position| sampling.draw(position).words()));
+    let draws = bytes((0..text.len()).flat_map(|position| sampling.params(position).words()));
     let bound = [("x".to_string(), x.clone()), ("draws".to_string(), draws)].into();
     let symbols = SymbolValues::new();
     let several = graph(vocabulary, text.len())?;
@@ -109,7 +109,7 @@ fn one_draw(
     let mut resident = DeviceTensors::new();
     resident.upload(pool, device, &[WeightSource { name: "x", bytes: &x }], &mut |_| {})?;
     resident.state(pool, device, "to", 4)?;
-    let words = [bytes(sampling.draw(0).words())];
+    let words = [bytes(sampling.params(0).words())];
     let options = match timed {
         true => AnalyzeOptions::default(),
         false => AnalyzeOptions { runs: 1, warm_up: Duration::ZERO },
@@ -137,9 +137,8 @@ enum Way {
 
 fn decoding(runtime: &Runtime, count: usize) -> Result<()> {
     let model = Model::open(MODEL, Access::Mmap)?;
-    let options = SessionOptions { context: Some(CONTEXT), ..SessionOptions::default() };
-    let mut session = Session::new(runtime.clone(), model, options, &mut |_, _| {})?;
-    let sampling = Sampling { seed: 3, ..Sampling::default() };
+    let mut session = Session::builder(model).runtime(runtime.clone()).context(CONTEXT).build()?;
+    let sampling = Sampling::default().seed(3);
     let mut ways = [
         ("logits to the host", Way::Host, Vec::new()),
         ("drawn on the device", Way::Device, Vec::new()),
@@ -169,24 +168,28 @@ fn text(session: &mut Session, sampling: &Sampling, way: Way, count: usize) -> R
     let mut sampler = Sampler::new(sampling.clone())?;
     let mut seen = vec![1];
     if let Way::Ahead = way {
-        let first = session.draw_sequence_blocking(0, &seen, &sampling.draw(1))?;
-        seen.push(first.map_err(|why| why.at(1))?);
+        let params = [sampling.params(1)];
+        let output = Output::Sample(&params);
+        seen.push(session.step(StepRequest::tokens(0, &[1], output))?.token()?);
     }
     while seen.len() <= count {
         let (at, last) = (seen.len(), [seen[seen.len() - 1]]);
         match way {
             Way::Host => {
-                let logits = session.run_blocking(&last, Wanted::Logits)?;
-                let mut logits: Vec<f32> = bytemuck::pod_collect_to_vec(&logits);
-                seen.push(sampler.sample(&mut logits, &seen)?);
+                let mut out = session.step(StepRequest::tokens(0, &last, Output::Logits))?;
+                let row = out.rows_mut().next().unwrap_or_default();
+                seen.push(sampler.sample(row, &seen)?);
             }
             Way::Device => {
-                let token = session.draw_sequence_blocking(0, &last, &sampling.draw(at))?;
-                seen.push(token.map_err(|why| why.at(at))?);
+                let params = [sampling.params(at)];
+                let output = Output::Sample(&params);
+                seen.push(session.step(StepRequest::tokens(0, &last, output))?.token()?);
             }
             Way::Ahead => {
-                let draws: Vec<Draw> = (at..at + AHEAD).map(|at| sampling.draw(at)).collect();
-                seen.extend(session.draw_ahead_blocking(0, &draws)?);
+                let params: Vec<_> = (at..at + AHEAD).map(|at| sampling.params(at)).collect();
+                let output = Output::Sample(&params);
+                let out = session.step(StepRequest::run_ahead(&[0], AHEAD, output))?;
+                seen.extend(out.tokens()?);
             }
         }
     }

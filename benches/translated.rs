@@ -21,7 +21,7 @@ use warploom::runtime::{Runtime, TuneMode, TuneOptions};
 use warploom::{Error, Result};
 use warploom_llm::config::Config;
 use warploom_llm::shapes::smollm2_135m;
-use warploom_llm::{Wanted, class_of};
+use warploom_llm::{DecoderOutput, class_of};
 
 /// Maximum time relative to the kernel through wgpu.
 const GOAL: f64 = 1.25;
@@ -42,17 +42,17 @@ fn number(name: &str, otherwise: f64) -> Result<f64> {
 fn models(timed: bool) -> Vec<(&'static str, Config)> {
     let layers = 2;
     if !timed {
-        let (heads, kv_heads, head_dim, rope_dim) = (4, 2, 64, 64);
-        let tiny =
-            Config { layers, width: 256, feed_forward: 512, vocabulary: 512, ..smollm2_135m() };
-        return vec![("tiny", Config { heads, kv_heads, head_dim, rope_dim, ..tiny })];
+        let mut tiny = smollm2_135m();
+        (tiny.layers, tiny.width, tiny.feed_forward, tiny.vocabulary) = (layers, 256, 512, 512);
+        (tiny.heads, tiny.kv_heads, tiny.head_dim, tiny.rope_dim) = (4, 2, 64, 64);
+        return vec![("tiny", tiny)];
     }
-    let llama = Config { layers, vocabulary: 128_256, rope_base: 500_000.0, ..smollm2_135m() };
-    let (heads, kv_heads) = (32, 8);
-    let small = Config { width: 2048, feed_forward: 8192, heads, kv_heads, ..llama.clone() };
-    let (head_dim, rope_dim, attention_scale) = (128, 128, 128f32.sqrt().recip());
-    let large = Config { width: 4096, feed_forward: 14_336, heads, kv_heads, ..llama };
-    let large = Config { head_dim, rope_dim, attention_scale, tied_output: false, ..large };
+    let mut small = smollm2_135m();
+    (small.layers, small.vocabulary, small.rope_base) = (layers, 128_256, 500_000.0);
+    (small.width, small.feed_forward, small.heads, small.kv_heads) = (2048, 8192, 32, 8);
+    let mut large = small.clone();
+    (large.width, large.feed_forward, large.tied_output) = (4096, 14_336, false);
+    (large.head_dim, large.rope_dim, large.attention_scale) = (128, 128, 128f32.sqrt().recip());
     let all = vec![("1b", small), ("8b", large)];
     let wanted = option("--model");
     all.into_iter()
@@ -90,7 +90,7 @@ fn rows(both: [&Runtime; 2], timed: bool, engines: usize, found: &mut Found) -> 
         if timed { [("decode", 1), ("prefill", 512)] } else { [("decode", 1), ("prefill", 16)] };
     for (model, config) in models(timed) {
         for format in [Format::Q4K, Format::Q6K] {
-            let graph = config.graph(format, context, Wanted::Token)?;
+            let graph = config.graph(format, context, DecoderOutput::Greedy)?;
             for mode in [ComputeMode::F32, ComputeMode::Int8] {
                 let graph = computing_in(&graph, mode)?;
                 for (phase, tokens) in phases {

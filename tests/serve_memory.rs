@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use warploom::ComputeMode;
 use warploom::runtime::Runtime;
-use warploom_llm::{Model, Session, SessionOptions};
+use warploom_llm::{Model, Session};
 use warploom_models::gguf::Access;
 use warploom_serve::{ServeOptions, Server};
 
@@ -70,16 +70,11 @@ static ALLOCATOR: Counting = Counting;
 
 fn server() -> Server {
     let runtime = Runtime::builder().device("cpu").build().unwrap();
-    let options = SessionOptions {
-        context: Some(64),
-        sequences: Some(CLIENTS),
-        compute: Some(ComputeMode::Int8),
-        ..Default::default()
-    };
     let model = Model::open(MODEL, Access::Copy).unwrap();
-    let session = Session::new(runtime, model, options, &mut |_, _| {}).unwrap();
+    let builder = Session::builder(model).runtime(runtime).context(64).sequences(CLIENTS);
+    let session = builder.compute(ComputeMode::Int8).build().unwrap();
     let address = SocketAddr::from(([127, 0, 0, 1], 0));
-    Server::start(session, ServeOptions { address, ..Default::default() }).unwrap()
+    Server::start(session, ServeOptions::default().address(address)).unwrap()
 }
 
 /// One request of several kinds; whether the server took it.

@@ -7,7 +7,7 @@ use crate::progress::tell;
 use warploom::base::SymbolValues;
 use warploom::plan::{Analysis, Plan};
 use warploom::runtime::{AnalyzeOptions, DeviceTensors};
-use warploom_llm::{PAST, Run, SEQ, Session, SessionOptions};
+use warploom_llm::{PAST, SEQ, Session};
 
 /// Runs a plan on the device and times it, over the model's weights if it has a model, otherwise
 /// over zeros.
@@ -23,19 +23,19 @@ pub(crate) fn analyze(args: &ExplainArgs, plan: &Plan) -> anyhow::Result<Analysi
     let resident = match model {
         Some(model) => {
             let context = explain::context(args, model.config().context);
-            let options = SessionOptions {
-                context: Some(context),
-                compute: args.place.compute,
-                cache: args.place.cache,
-                deterministic: args.place.deterministic,
-                sequences: Some(explain::sequences(args.phase).1),
-                expected: None,
-            };
-            session = Session::new(runtime.clone(), model, options, &mut |_, _| {})?;
-            if explain::sequences(args.phase).0 == Run::Each {
+            let (input, sequences) = explain::sequences(args.phase);
+            session = Session::builder(model)
+                .runtime(runtime.clone())
+                .context(context)
+                .compute(args.place.compute)
+                .cache(args.place.cache)
+                .deterministic(args.place.deterministic)
+                .sequences(sequences)
+                .build()?;
+            if input.is_batch() {
                 each = Some(session.inputs_of_full_sequences());
             }
-            session.resident()
+            session.device_tensors()
         }
         None => {
             tell("weights, states and inputs are zeros");

@@ -270,24 +270,21 @@ impl Choice {
     pub(crate) fn sampling(&self, place: &Place, seed: u64) -> Sampling {
         let base = match place.model {
             Some(_) => Sampling::default(),
-            None => Sampling {
-                temperature: 0.7,
-                top_k: 0,
-                top_p: 1.0,
-                min_p: 0.05,
-                repetition_penalty: 1.15,
-                ..Sampling::default()
-            },
+            None => Sampling::default()
+                .temperature(0.7)
+                .top_k(0)
+                .top_p(1.0)
+                .min_p(0.05)
+                .repetition_penalty(1.15),
         };
-        Sampling {
-            temperature: self.temperature.unwrap_or(base.temperature),
-            top_k: self.top_k.unwrap_or(base.top_k),
-            top_p: self.top_p.unwrap_or(base.top_p),
-            min_p: self.min_p.unwrap_or(base.min_p),
-            repetition_penalty: self.repeat_penalty.unwrap_or(base.repetition_penalty),
-            repeat_last_n: self.repeat_last_n,
-            seed,
-        }
+        Sampling::default()
+            .temperature(self.temperature.unwrap_or(base.temperature))
+            .top_k(self.top_k.unwrap_or(base.top_k))
+            .top_p(self.top_p.unwrap_or(base.top_p))
+            .min_p(self.min_p.unwrap_or(base.min_p))
+            .repetition_penalty(self.repeat_penalty.unwrap_or(base.repetition_penalty))
+            .repeat_last_n(self.repeat_last_n)
+            .seed(seed)
     }
 
     /// The given seed, or a new one each time.

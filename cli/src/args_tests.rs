@@ -97,15 +97,14 @@ fn options_reach_their_fields() {
     assert_eq!((args.place.context, args.place.threads), (Some(99), Some(2)));
     assert_eq!(args.place.memory_budget, Some(3 << 29));
     assert!(args.place.copy && args.json && args.quiet && args.max_tokens == 9);
-    let want = Sampling {
-        temperature: 0.0,
-        top_k: 3,
-        top_p: 0.5,
-        min_p: 0.25,
-        repetition_penalty: 1.5,
-        repeat_last_n: 7,
-        seed: 11,
-    };
+    let want = Sampling::default()
+        .temperature(0.0)
+        .top_k(3)
+        .top_p(0.5)
+        .min_p(0.25)
+        .repetition_penalty(1.5)
+        .repeat_last_n(7)
+        .seed(11);
     assert_eq!(args.sampling(11), want);
 }
 

@@ -18,7 +18,7 @@ use std::time::Duration;
 use warploom::runtime::KeepAlive;
 use warploom_llm::chat::{Chat, ChatOptions, Message, Reply};
 use warploom_llm::sampler::Sampling;
-use warploom_llm::{Event, Expected, Finish, Model};
+use warploom_llm::{Event, Finish};
 
 /// Assumed tokens of a first turn, for prewarming its plans.
 const FIRST_TURN: usize = 32;
@@ -29,9 +29,9 @@ pub(crate) fn run(args: &ChatArgs) -> anyhow::Result<Exit> {
     interrupt::listen()?;
     let loaded = {
         let progress = Progress::new(args.quiet);
-        let wanted = args.choice.sampling(&args.place, 0).wanted();
-        let expected = |_: &Model| Some(Expected { tokens: FIRST_TURN, wanted });
-        Loaded::open(&args.place, expected, &mut |done, total| progress.set(done, total))?
+        let sampling = args.choice.sampling(&args.place, 0);
+        let show = &mut |done, total| progress.set(done, total);
+        Loaded::open(&args.place, |_| Some(FIRST_TURN), &sampling, show)?
     };
     let mut input = Input::new(args)?;
     let screen = Screen {
@@ -282,11 +282,11 @@ impl Talk {
     fn answer(&mut self, text: &str) -> anyhow::Result<()> {
         let mut sampling = self.sampling.clone();
         sampling.seed = sampling.seed.wrapping_add(self.answers);
-        let options = ChatOptions { max_tokens: self.max_tokens, sampling: sampling.clone() };
+        let options = ChatOptions::default().max_tokens(self.max_tokens).sampling(sampling.clone());
         let mut failed = None;
         let screen = &self.screen;
         interrupt::writing();
-        let reply = self.chat.send_blocking(text, &options, &mut |event| {
+        let reply = self.chat.send(text, &options, &mut |event| {
             let text = if let Event::Text(text) = event { text } else { "" };
             failed = screen.text(text).err();
             match failed.is_some() || interrupt::asked() {
@@ -313,12 +313,6 @@ impl Talk {
         totals.seconds += done.decode.as_secs_f64();
         let newly = reply.left_out.saturating_sub(self.left_out);
         self.left_out = reply.left_out;
-        let finish = match done.finish {
-            Finish::Stop => "stop",
-            Finish::Length => "length",
-            Finish::Context => "context",
-            Finish::Interrupted => "interrupted",
-        };
         if self.screen.json {
             return self.screen.event(json!({
                 "event": "answer",
@@ -327,7 +321,7 @@ impl Talk {
                 "prompt_tokens": done.prompt_tokens,
                 "reused_tokens": reply.reused,
                 "left_out_messages": reply.left_out,
-                "finish": finish,
+                "finish": done.finish.name(),
                 "sampling": sampled(sampling),
                 "timings": {
                     "first_token_seconds": done.first_token.as_secs_f64(),
@@ -345,10 +339,10 @@ impl Talk {
         }
         if !self.screen.quiet {
             let why = match done.finish {
-                Finish::Stop => "",
-                Finish::Length => "; broken off at --max-tokens",
-                Finish::Context => "; the context is full",
-                Finish::Interrupted => "; interrupted",
+                Finish::Stop => String::new(),
+                Finish::Length => "; broken off at --max-tokens".to_owned(),
+                Finish::Context => "; the context is full".to_owned(),
+                other => format!("; {}", other.name()),
             };
             self.screen.aside(&format!(
                 "{} tokens, {:.1} tokens/s; read {} new, {:.1} tokens/s; {} of {} positions{why}",
@@ -371,7 +365,7 @@ impl Talk {
             units::rate(t.prompt_tokens as f64, t.prompt_seconds),
             t.tokens,
             units::rate(t.tokens as f64, t.seconds),
-            units::bytes(session.resident_bytes()),
+            units::bytes(session.device_bytes()),
             session.device().profile().id(),
         )
     }

@@ -168,15 +168,14 @@ mod tests {
             let error = set(name, wrong, &mut sampling, &mut max).unwrap_err();
             assert!(error.starts_with(name), "{error}");
         }
-        let want = Sampling {
-            temperature: 0.5,
-            top_k: 7,
-            top_p: 0.5,
-            min_p: 0.25,
-            repetition_penalty: 1.5,
-            repeat_last_n: 9,
-            seed: 11,
-        };
+        let want = Sampling::default()
+            .temperature(0.5)
+            .top_k(7)
+            .top_p(0.5)
+            .min_p(0.25)
+            .repetition_penalty(1.5)
+            .repeat_last_n(9)
+            .seed(11);
         assert_eq!((sampling, max), (want, 33));
         assert!(set("mood", "1", &mut Sampling::default(), &mut max).is_err());
     }

@@ -17,8 +17,8 @@ use warploom_llm::chat::Chat;
 use warploom_llm::sampler::Sampling;
 use warploom_llm::tokenizer::EncodeOptions;
 use warploom_llm::{
-    Event, Expected, Finish, GenerateOptions, Model, OnWindow, Perplexity, PerplexityOptions,
-    Session, SessionOptions, Wanted,
+    DecoderOutput, Event, Finish, GenerateOptions, Model, OnUpload, OnWindow, Output, Perplexity,
+    PerplexityOptions, Session, StepRequest,
 };
 use warploom_models::gguf::Access;
 
@@ -46,21 +46,12 @@ pub(crate) struct Request {
     pub(crate) sampling: Sampling,
 }
 
-/// The reason generation ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Ended {
-    Stop,
-    Length,
-    Context,
-    Interrupted,
-}
-
 /// The generated text and its timing.
 pub(crate) struct Written {
     pub(crate) text: String,
     pub(crate) tokens: Vec<u32>,
     pub(crate) prompt_tokens: usize,
-    pub(crate) ended: Ended,
+    pub(crate) ended: Finish,
     pub(crate) first_token_seconds: f64,
     pub(crate) decode_seconds: f64,
 }
@@ -143,12 +134,13 @@ pub(crate) fn detect(device: Option<&str>) -> anyhow::Result<Found> {
 impl Loaded {
     pub(crate) fn open(
         place: &Place,
-        expected: impl FnOnce(&Model) -> Option<Expected>,
-        progress: &mut dyn FnMut(u64, u64),
+        first_prompt: impl FnOnce(&Model) -> Option<usize>,
+        sampling: &Sampling,
+        progress: &mut OnUpload<'_>,
     ) -> anyhow::Result<Loaded> {
         let (model, runtime) = open_both(place)?;
-        let expected = expected(&model);
-        Loaded::on(place, model, runtime, None, (1, expected), progress)
+        let first = first_prompt(&model).map(|tokens| (tokens, sampling));
+        Loaded::on(place, model, runtime, None, (1, first), progress)
     }
 
     /// With `sequences` KV caches, each of the whole context.
@@ -156,7 +148,7 @@ impl Loaded {
     pub(crate) fn open_for(
         place: &Place,
         sequences: usize,
-        progress: &mut dyn FnMut(u64, u64),
+        progress: &mut OnUpload<'_>,
     ) -> anyhow::Result<Loaded> {
         let (model, runtime) = open_both(place)?;
         Loaded::on(place, model, runtime, None, (sequences, None), progress)
@@ -166,7 +158,7 @@ impl Loaded {
     pub(crate) fn open_clocked(
         place: &Place,
         sequences: usize,
-        progress: &mut dyn FnMut(u64, u64),
+        progress: &mut OnUpload<'_>,
     ) -> anyhow::Result<Loaded> {
         let (model, plain) = open_both(place)?;
         let line = plain.startup_line();
@@ -183,18 +175,21 @@ impl Loaded {
         model: Arc<Model>,
         runtime: Runtime,
         clock: Option<Arc<Clocked>>,
-        (sequences, expected): (usize, Option<Expected>),
-        progress: &mut dyn FnMut(u64, u64),
+        (sequences, first): (usize, Option<(usize, &Sampling)>),
+        progress: &mut OnUpload<'_>,
     ) -> anyhow::Result<Loaded> {
-        let options = SessionOptions {
-            sequences: Some(sequences),
-            context: place.context,
-            compute: place.compute,
-            cache: place.cache,
-            deterministic: place.deterministic,
-            expected,
-        };
-        let session = Session::new(runtime.clone(), model, options, progress)?;
+        let mut builder = Session::builder(model)
+            .runtime(runtime.clone())
+            .sequences(sequences)
+            .context(place.context)
+            .compute(place.compute)
+            .cache(place.cache)
+            .deterministic(place.deterministic)
+            .progress(progress);
+        if let Some((tokens, sampling)) = first {
+            builder = builder.prewarm(tokens, sampling);
+        }
+        let session = builder.build()?;
         Ok(Loaded {
             session,
             profile: runtime.device().profile().clone(),
@@ -212,10 +207,10 @@ impl Loaded {
         past: usize,
         runs: usize,
     ) -> anyhow::Result<Report> {
-        let (plan, symbols) = self.session.plan_for(tokens, past, Wanted::Token)?;
+        let (plan, symbols) = self.session.plan_for(tokens, past, DecoderOutput::Greedy)?;
         let inputs = analyze::zeros_for(&plan, &symbols)?;
         let options = AnalyzeOptions { runs, ..AnalyzeOptions::default() };
-        let resident = self.session.resident();
+        let resident = self.session.device_tensors();
         let analysis = self.runtime.analyze(&plan, resident, &symbols, &inputs, &options);
         Ok(plan.report().measured(analysis?))
     }
@@ -265,27 +260,20 @@ impl Loaded {
         request: &Request,
         on_text: &mut (dyn FnMut(&str) -> ControlFlow<()> + Send),
     ) -> anyhow::Result<Written> {
-        let options = GenerateOptions {
-            max_tokens: request.max_tokens,
-            sampling: request.sampling.clone(),
-            parse_special: true,
-            ignore_stop: false,
-        };
-        let done = self.session.generate_blocking(prompt, &options, &mut |event| match event {
+        let options = GenerateOptions::default()
+            .max_tokens(request.max_tokens)
+            .sampling(request.sampling.clone())
+            .parse_special(true);
+        let done = self.session.generate(prompt, &options, &mut |event| match event {
             Event::Text(text) => on_text(text),
             // No new text, but detects a closed output or an interrupt.
-            Event::Prompt(_) => on_text(""),
+            _ => on_text(""),
         })?;
         Ok(Written {
             text: done.text,
             tokens: done.tokens,
             prompt_tokens: done.prompt_tokens,
-            ended: match done.finish {
-                Finish::Stop => Ended::Stop,
-                Finish::Length => Ended::Length,
-                Finish::Context => Ended::Context,
-                Finish::Interrupted => Ended::Interrupted,
-            },
+            ended: done.finish,
             first_token_seconds: done.first_token.as_secs_f64(),
             decode_seconds: done.decode.as_secs_f64(),
         })
@@ -299,9 +287,9 @@ impl Loaded {
         options: &PerplexityOptions,
         progress: &mut OnWindow<'_>,
     ) -> anyhow::Result<Perplexity> {
-        let encode = EncodeOptions { add_bos: false, parse_special: special };
+        let encode = EncodeOptions::default().parse_special(special);
         let tokens = self.session.model().tokenizer().encode(text, encode)?;
-        Ok(self.session.perplexity_blocking(&tokens, options, progress)?)
+        Ok(self.session.perplexity(&tokens, options, progress)?)
     }
 
     /// Times `prompt` tokens of prefill and `tokens` of greedy decoding, after a warm-up that makes
@@ -316,8 +304,8 @@ impl Loaded {
             DeviceKind::Discrete | DeviceKind::Integrated => Duration::from_millis(500),
             _ => Duration::ZERO,
         };
-        self.profile.local_bandwidth = self.runtime.measure_bandwidth()?;
-        let ahead = self.session.tokens_ahead() > 1;
+        self.profile.local_bandwidth = block_on(self.runtime.measure_bandwidth())?;
+        let ahead = self.session.runs_ahead() > 1;
         self.warm_up(&ids, busy, ahead)?;
         self.session.truncate(0)?;
         let begin = Instant::now();
@@ -329,7 +317,7 @@ impl Loaded {
         let waited = self.clock.as_ref().map_or(Duration::ZERO, |clock| clock.waited());
         let begin = Instant::now();
         match ahead {
-            true => drop(self.session.run_ahead_blocking(0, tokens)?),
+            true => self.run_ahead(tokens)?,
             false => {
                 for _ in 0..tokens {
                     token = self.token(&[token])?;
@@ -372,7 +360,7 @@ impl Loaded {
         self.session.truncate(prompt)?;
         self.token(&[token])?;
         clock.begin_timing()?;
-        let decoded = self.session.run_ahead_blocking(0, tokens - 1);
+        let decoded = self.run_ahead(tokens - 1);
         let share = clock.end_timing();
         decoded?;
         Ok(share)
@@ -393,7 +381,7 @@ impl Loaded {
         let session = &mut self.session;
         for sequence in 0..sequences {
             session.truncate_sequence(sequence, 0)?;
-            session.run_sequence_blocking(sequence, ids, Wanted::Cache)?;
+            session.step(StepRequest::tokens(sequence, ids, Output::Nothing))?;
         }
         let each: Vec<usize> = (0..sequences).collect();
         let first: Vec<(usize, u32)> = each.iter().map(|sequence| (*sequence, ids[0])).collect();
@@ -401,12 +389,13 @@ impl Loaded {
             for sequence in 0..sequences {
                 session.truncate_sequence(sequence, ids.len())?;
             }
-            session.run_each_blocking(&first, Wanted::Token)?;
+            session.step(StepRequest::batch(&first, Output::Greedy))?;
             Ok(())
         };
         let run = |session: &mut Session, tokens: usize| -> anyhow::Result<()> {
             begin_again(session)?;
-            session.run_each_ahead_blocking(&each, tokens.saturating_sub(1))?;
+            let count = tokens.saturating_sub(1);
+            session.step(StepRequest::run_ahead(&each, count, Output::Greedy))?;
             Ok(())
         };
         // Makes the plans first, because a GPU may lower its clock meanwhile.
@@ -431,7 +420,7 @@ impl Loaded {
                 self.token(&[token])?;
             }
             if ahead && self.session.past() < self.session.context() {
-                self.session.run_ahead_blocking(0, 1)?;
+                self.run_ahead(1)?;
             }
             if made.get_or_insert_with(Instant::now).elapsed() >= busy {
                 return Ok(());
@@ -441,9 +430,13 @@ impl Loaded {
 
     /// Runs tokens and returns the best next one.
     fn token(&mut self, ids: &[u32]) -> anyhow::Result<u32> {
-        let bytes = self.session.run_blocking(ids, Wanted::Token)?;
-        let word = bytes.first_chunk::<4>().ok_or_else(|| anyhow::anyhow!("no token came back"))?;
-        Ok(u32::from_le_bytes(*word))
+        Ok(self.session.step(StepRequest::tokens(0, ids, Output::Greedy))?.token()?)
+    }
+
+    /// Goes on from the last token for `count` others.
+    fn run_ahead(&mut self, count: usize) -> anyhow::Result<()> {
+        self.session.step(StepRequest::run_ahead(&[0], count, Output::Greedy))?;
+        Ok(())
     }
 }
 

@@ -16,7 +16,7 @@ use warploom::ir::{self, Graph, NodeId};
 use warploom::plan::{Options, PASSES, PartitionedPlan, Plan, Selector, TextOptions};
 use warploom::provider::{DeviceKind, DeviceProfile};
 use warploom::runtime::{self, known_wrong_on, tuned_on};
-use warploom_llm::{CacheShape, Run, Session, Wanted, class_of, class_of_each};
+use warploom_llm::{CacheShape, DecoderInput, DecoderOutput, Session, class_of, class_of_batch};
 
 /// Default positions of the cache, as in a session.
 const CONTEXT: usize = 4096;
@@ -155,12 +155,13 @@ fn subject(
     let tokens = tokens(args.phase).min(context);
     let mode = args.place.compute.unwrap_or_else(|| Session::default_mode(device));
     let dtype = args.place.cache.unwrap_or(Session::default_cache(mode));
-    let (run, sequences) = sequences(args.phase);
-    let cache = CacheShape { sequences, context, dtype };
-    let graph = ir::computing_in(&model.graph_on(kept, cache, run, Wanted::Token)?, mode)?;
-    let class = match run {
-        Run::Each | Run::EachAhead => class_of_each(sequences)?,
-        Run::One | Run::Ahead => class_of(tokens, context)?,
+    let (input, sequences) = sequences(args.phase);
+    let cache = CacheShape::new(sequences, context, dtype);
+    let graph = model.graph_on(kept, cache, input, DecoderOutput::Greedy)?;
+    let graph = ir::computing_in(&graph, mode)?;
+    let class = match input.is_batch() {
+        true => class_of_batch(sequences)?,
+        false => class_of(tokens, context)?,
     };
     Ok((graph, class))
 }
@@ -179,11 +180,11 @@ pub(crate) fn tokens(phase: Phase) -> usize {
     }
 }
 
-/// The kind of run of a phase, and its number of sequences.
-pub(crate) fn sequences(phase: Phase) -> (Run, usize) {
+/// The input of a phase, and its number of sequences.
+pub(crate) fn sequences(phase: Phase) -> (DecoderInput, usize) {
     match phase {
-        Phase::Decode | Phase::Prefill => (Run::One, 1),
-        Phase::Batch => (Run::Each, SEQUENCES),
+        Phase::Decode | Phase::Prefill => (DecoderInput::Tokens, 1),
+        Phase::Batch => (DecoderInput::Batch, SEQUENCES),
     }
 }
 

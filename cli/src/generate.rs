@@ -2,7 +2,7 @@
 
 use crate::Exit;
 use crate::args::GenerateArgs;
-use crate::engine::{Ended, Loaded, Request, Written};
+use crate::engine::{Loaded, Request, Written};
 use crate::progress::{Progress, tell};
 use crate::{interrupt, numbers, output, prompt, units};
 use anyhow::Context;
@@ -12,7 +12,7 @@ use std::ops::ControlFlow;
 use std::time::Instant;
 use warploom_llm::sampler::Sampling;
 use warploom_llm::tokenizer::EncodeOptions;
-use warploom_llm::{Expected, Model};
+use warploom_llm::{Finish, Model};
 
 /// Bytes of the longest prompt that is tokenised in advance.
 const MOST_COUNTED: usize = 64 << 10;
@@ -24,8 +24,9 @@ pub(crate) fn run(args: &GenerateArgs) -> anyhow::Result<Exit> {
     let start = Instant::now();
     let mut loaded = {
         let progress = Progress::new(args.quiet);
-        let expected = |model: &Model| expected(model, &prompt, &sampling);
-        Loaded::open(&args.place, expected, &mut |done, total| progress.set(done, total))?
+        let first = |model: &Model| tokens_of(model, &prompt);
+        let show = &mut |done, total| progress.set(done, total);
+        Loaded::open(&args.place, first, &sampling, show)?
     };
     let load_seconds = start.elapsed().as_secs_f64();
     if !args.quiet {
@@ -55,13 +56,12 @@ pub(crate) fn run(args: &GenerateArgs) -> anyhow::Result<Exit> {
     Ok(if interrupt::asked() { Exit::Interrupted } else { Exit::Done })
 }
 
-/// The shape of the first text: a short prompt is tokenised twice, before the upload of the weights
+/// The length of the first prompt: a short one is tokenised twice, before the upload of the weights
 /// and when it is run.
-fn expected(model: &Model, prompt: &str, sampling: &Sampling) -> Option<Expected> {
-    let options = EncodeOptions { add_bos: true, parse_special: true };
+fn tokens_of(model: &Model, prompt: &str) -> Option<usize> {
+    let options = EncodeOptions::default().add_bos(true).parse_special(true);
     let short = Some(prompt).filter(|prompt| prompt.len() <= MOST_COUNTED)?;
-    let tokens = model.tokenizer().encode(short, options).ok()?.len();
-    Some(Expected { tokens, wanted: sampling.wanted() })
+    Some(model.tokenizer().encode(short, options).ok()?.len())
 }
 
 /// Standard output, until its reader closes it.
@@ -111,22 +111,13 @@ impl Output {
     }
 }
 
-fn ended(ended: Ended) -> &'static str {
-    match ended {
-        Ended::Stop => "stop",
-        Ended::Length => "length",
-        Ended::Context => "context",
-        Ended::Interrupted => "interrupted",
-    }
-}
-
 /// A one-line summary.
 fn summary(written: &Written, load_seconds: f64, sampling: &Sampling) -> String {
     let why = match written.ended {
-        Ended::Stop => "the model ended the text",
-        Ended::Length => "the token limit was reached",
-        Ended::Context => "the context is full",
-        Ended::Interrupted => "interrupted",
+        Finish::Stop => "the model ended the text",
+        Finish::Length => "as many tokens as asked for",
+        Finish::Context => "the context is full",
+        other => other.name(),
     };
     let seed = match sampling.temperature {
         0.0 => String::new(),
@@ -185,7 +176,7 @@ fn result(sampling: &Sampling, written: &Written, load_seconds: f64) -> Value {
         "prompt_tokens": written.prompt_tokens,
         "tokens": written.tokens.len(),
         "token_ids": written.tokens,
-        "finish": ended(written.ended),
+        "finish": written.ended.name(),
         "sampling": sampled(sampling),
         "timings": {
             "load_seconds": load_seconds,
@@ -206,15 +197,15 @@ mod tests {
             text: " there was\u{1f600}".into(),
             tokens: vec![5, 6, 7],
             prompt_tokens: 10,
-            ended: Ended::Length,
+            ended: Finish::Length,
             first_token_seconds: 0.5,
             decode_seconds: 0.25,
         }
     }
 
     #[test]
-    fn the_summary_has_rates_seed_and_the_reason_of_the_end() {
-        let sampling = Sampling { seed: 7, ..Sampling::default() };
+    fn the_summary_tells_rates_seed_and_why_it_ended() {
+        let sampling = Sampling::default().seed(7);
         let want = "loaded in 1.50 s; prompt 10 tokens, 20.0 tokens/s; 3 tokens, 8.0 tokens/s; \
                     the token limit was reached; seed 7";
         assert_eq!(summary(&written(), 1.5, &sampling), want);
@@ -224,7 +215,7 @@ mod tests {
 
     #[test]
     fn the_object_has_text_counts_timings_and_seed() {
-        let got = result(&Sampling { seed: 7, ..Sampling::default() }, &written(), 1.5);
+        let got = result(&Sampling::default().seed(7), &written(), 1.5);
         assert_eq!(got["text"], " there was\u{1f600}");
         assert_eq!((&got["tokens"], &got["prompt_tokens"]), (&json!(3), &json!(10)));
         assert_eq!(got["token_ids"], json!([5, 6, 7]));

@@ -11,21 +11,22 @@ use std::io::{Read, Write};
 use std::ops::ControlFlow;
 use std::path::Path;
 use std::time::Instant;
-use warploom_llm::{Perplexity, PerplexityOptions};
+use warploom_llm::{Perplexity, PerplexityOptions, Sampling};
 
 pub(crate) fn run(args: &PerplexityArgs) -> anyhow::Result<Exit> {
     interrupt::listen()?;
     let text = read(&args.text)?;
     let mut loaded = {
         let progress = Progress::new(false);
-        Loaded::open(&args.place, |_| None, &mut |done, total| progress.set(done, total))?
+        let show = &mut |done, total| progress.set(done, total);
+        Loaded::open(&args.place, |_| None, &Sampling::default(), show)?
     };
     if !args.json {
         tell(loaded.startup_line());
     }
     // From here on an interrupt ends the work cleanly.
     interrupt::writing();
-    let options = PerplexityOptions { window: args.window, skip: args.skip };
+    let options = PerplexityOptions::default().window(args.window).skip(args.skip);
     let start = Instant::now();
     let mut whole = 0;
     let measured = {

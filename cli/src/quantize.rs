@@ -18,8 +18,7 @@ pub(crate) fn run(args: &QuantizeArgs) -> anyhow::Result<Exit> {
     interrupt::listen()?;
     // From here on an interrupt ends the work cleanly.
     interrupt::writing();
-    let options =
-        QuantizeOptions { format: args.format, replace: args.force, threads: args.threads };
+    let options = QuantizeOptions::new(args.format).replace(args.force).threads(args.threads);
     let start = Instant::now();
     let report = {
         let template = "quantizing {bar:30} {human_pos}/{human_len} weights, {eta} left";

@@ -40,19 +40,17 @@ pub(crate) fn run(args: &ServeArgs) -> anyhow::Result<Exit> {
         ));
     }
     let (context, device) = (loaded.context(), loaded.profile().id());
-    let options = ServeOptions {
-        address: SocketAddr::new(args.host, args.port),
-        model: args.alias.clone(),
-        api_key,
-        cors_origin: args.cors_origin.clone(),
-        sampling: args.choice.sampling(&args.place, 0),
-        seed: args.choice.fixed_seed(),
-        queue: args.queue,
-        time: Duration::from_secs(args.timeout),
-        keep_awake: Duration::from_secs(u64::from(args.keep_awake)),
-        limits: Limits { connections: args.connections, ..Limits::default() },
-        ..ServeOptions::default()
-    };
+    let options = ServeOptions::default()
+        .address(SocketAddr::new(args.host, args.port))
+        .model(args.alias.clone())
+        .api_key(api_key)
+        .cors_origin(args.cors_origin.clone())
+        .sampling(args.choice.sampling(&args.place, 0))
+        .seed(args.choice.fixed_seed())
+        .queue(args.queue)
+        .time(Duration::from_secs(args.timeout))
+        .keep_awake(Duration::from_secs(u64::from(args.keep_awake)))
+        .limits(Limits::default().connections(args.connections));
     let server = Server::start(loaded.into_session(), options)?;
     at_once.store(false, Ordering::Relaxed);
     tell(&format!(

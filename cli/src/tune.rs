@@ -16,7 +16,8 @@ use warploom::plan::{Task, tasks};
 use warploom::provider::DeviceProfile;
 use warploom::runtime::{Runtime, TuneCache, TuneMode, TuneOptions, TuneReport, TuneResult};
 use warploom_llm::{
-    BASE, CacheShape, MAX_SEQUENCES, Model, PAST, Run, Session, Wanted, class_of, class_of_each,
+    BASE, CacheShape, DecoderInput, DecoderOutput, MAX_SEQUENCES, Model, PAST, Session, class_of,
+    class_of_batch,
 };
 
 /// Maximum characters of a label in the table.
@@ -91,9 +92,9 @@ fn all_tasks(args: &TuneArgs, model: &Model, runtime: &Runtime) -> anyhow::Resul
     let mode = args.compute.unwrap_or_else(|| Session::default_mode(profile));
     let dtype: DType = args.cache.unwrap_or(Session::default_cache(mode));
     let sequences = args.sequences;
-    let cache = CacheShape { sequences, context, dtype };
-    let graph = |run, wanted| -> anyhow::Result<Graph> {
-        Ok(ir::computing_in(&model.graph_on(profile.kind, cache, run, wanted)?, mode)?)
+    let cache = CacheShape::new(sequences, context, dtype);
+    let graph = |input, output| -> anyhow::Result<Graph> {
+        Ok(ir::computing_in(&model.graph_on(profile.kind, cache, input, output)?, mode)?)
     };
     // The cache row of a sequence among several, as in a session.
     let placed = |class: ShapeClass| match sequences {
@@ -103,25 +104,25 @@ fn all_tasks(args: &TuneArgs, model: &Model, runtime: &Runtime) -> anyhow::Resul
     let mut plans = Vec::new();
     for class in &args.classes {
         let of_tokens = placed(class_of(class.tokens().min(context), context)?);
-        let mut wanted = vec![Wanted::Token, Wanted::Logits];
+        let mut outputs = vec![DecoderOutput::Greedy, DecoderOutput::Logits];
         match class {
             Class::Decode => {
                 let ahead = placed(ShapeClass::new().with(PAST, 0, context as u64));
-                plans.push((graph(Run::Ahead, Wanted::Token)?, ahead));
+                plans.push((graph(DecoderInput::RunAhead, DecoderOutput::Greedy)?, ahead));
             }
-            _ => wanted.push(Wanted::Cache),
+            _ => outputs.push(DecoderOutput::Nothing),
         }
-        for wanted in wanted {
-            plans.push((graph(Run::One, wanted)?, of_tokens.clone()));
+        for output in outputs {
+            plans.push((graph(DecoderInput::Tokens, output)?, of_tokens.clone()));
         }
         if *class == Class::Decode && sequences > 1 {
-            let each = class_of_each(sequences)?;
-            for (run, wanted) in [
-                (Run::Each, Wanted::Token),
-                (Run::Each, Wanted::Logits),
-                (Run::EachAhead, Wanted::Token),
+            let each = class_of_batch(sequences)?;
+            for (input, output) in [
+                (DecoderInput::Batch, DecoderOutput::Greedy),
+                (DecoderInput::Batch, DecoderOutput::Logits),
+                (DecoderInput::BatchRunAhead, DecoderOutput::Greedy),
             ] {
-                plans.push((graph(run, wanted)?, each.clone()));
+                plans.push((graph(input, output)?, each.clone()));
             }
         }
     }

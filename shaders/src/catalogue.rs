@@ -287,9 +287,9 @@ pub static CATALOGUE: &[Entry] = &[
     },
     Entry {
         name: "sample",
-        doc: "y[r] = an index sampled from the logits x[r, ..] by row r of draws (sampling::Draw), as u32, or the word of a \
-              sampling::NoToken. x [rows, cols] with a row stride, draws [rows, 7], y [rows]. One workgroup of 256 a row, \
-              folded over grid x and y.",
+        doc: "y[r] = an index drawn from the logits x[r, ..] as row r of draws says (sampling::SampleParams), as u32; \
+              the word of a sampling::NoToken where none can be. x [rows, cols] with a row stride, draws [rows, 7], y [rows]. One \
+              workgroup of 256 for each row, folded over grid x and y.",
         params: &["rows", "cols", "x_offset", "x_stride", "draws_offset", "y_offset"],
         bindings: &[("x", Read), ("draws", Read), ("y", ReadWrite)],
         constants: &[],

@@ -7,7 +7,7 @@ use warploom::engine::Registry;
 use warploom::plan::{Analysis, Options, Plan, Spread, StepClock, TextOptions};
 use warploom::provider::{NullProvider, OpenOptions};
 use warploom::runtime::{AnalyzeOptions, DeviceTensors, Runtime, SyncMode};
-use warploom_llm::{PAST, SEQ, Wanted, class_of};
+use warploom_llm::{DecoderOutput, PAST, SEQ, class_of};
 
 use crate::devices;
 use crate::plans::embedded;
@@ -17,7 +17,7 @@ const RUNS: usize = 3;
 
 fn analyze(runtime: &Runtime) -> warploom::Result<(Plan, Analysis)> {
     let registry = Registry::builtin();
-    let graph = embedded().graph(CONTEXT, Wanted::Token)?;
+    let graph = embedded().graph(CONTEXT, DecoderOutput::Greedy)?;
     let class = class_of(1, CONTEXT)?;
     let profile = runtime.device().profile();
     let plan = Plan::new(&graph, &class, profile, &Options::new(&registry))?;

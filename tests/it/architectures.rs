@@ -10,7 +10,7 @@ use warploom::ComputeMode;
 use warploom::base::Format;
 use warploom::runtime::Runtime;
 use warploom_llm::config::Architecture;
-use warploom_llm::{Model, Session, SessionOptions, Wanted};
+use warploom_llm::{Model, Output, Session, StepRequest};
 use warploom_models::gguf::{Access, Gguf, Value};
 
 use crate::forward::Forward;
@@ -280,12 +280,10 @@ fn the_float64_pass_agrees_with_transformers() {
     }
 }
 
-/// Largest difference of a logit on one device, with prompts read at once and in chunks.
+/// Largest difference of a logit on one device, the prompts read at once and in pieces.
 fn run(runtime: &Runtime, model: &Arc<Model>, row: &Json, prompts: &[Vec<u32>]) -> f64 {
-    let options =
-        SessionOptions { context: Some(32), compute: Some(ComputeMode::F32), ..Default::default() };
-    let mut session =
-        Session::new(runtime.clone(), model.clone(), options, &mut |_, _| {}).unwrap();
+    let builder = Session::builder(model.clone()).runtime(runtime.clone()).context(32);
+    let mut session = builder.compute(ComputeMode::F32).build().unwrap();
     let mut most = 0.0f64;
     for (i, prompt) in prompts.iter().enumerate() {
         // The last token alone is a decode step; with four before it, a short prefill.
@@ -295,9 +293,9 @@ fn run(runtime: &Runtime, model: &Arc<Model>, row: &Json, prompts: &[Vec<u32>]) 
             session.truncate(0).unwrap();
             let mut out = Vec::new();
             for piece in [first, last].into_iter().filter(|piece| !piece.is_empty()) {
-                out = session.run_blocking(piece, Wanted::Logits).unwrap();
+                let request = StepRequest::tokens(0, piece, Output::Logits);
+                out = session.step(request).unwrap().into_logits();
             }
-            let out: Vec<f32> = bytemuck::pod_collect_to_vec(&out);
             let difference = difference(&logits(row, i), out.iter().map(|v| f64::from(*v)));
             assert!(difference <= LOGIT, "{}, prompt {i}: {difference}", name(row));
             most = most.max(difference);

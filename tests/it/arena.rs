@@ -11,7 +11,7 @@ use warploom::ir::Graph;
 use warploom::kernel::Access as Use;
 use warploom::plan::{Options, Plan};
 use warploom::provider::{DeviceProfile, NullProvider};
-use warploom_llm::{Model, Wanted, classes};
+use warploom_llm::{DecoderOutput, Model, classes};
 use warploom_models::gguf::Access;
 use warploom_testkit::{self, MemoryUse, RandomLimits, random_case};
 
@@ -40,10 +40,11 @@ fn plan(graph: &Graph, class: &ShapeClass, profile: &DeviceProfile) -> Plan {
 
 #[test]
 fn decoders_take_what_is_alive() {
-    let shaped =
-        warploom_llm::shapes::smollm2_135m().graph(Format::Q8_0, 2048, Wanted::Token).unwrap();
+    let shaped = warploom_llm::shapes::smollm2_135m()
+        .graph(Format::Q8_0, 2048, DecoderOutput::Greedy)
+        .unwrap();
     let tiny = concat!(env!("CARGO_MANIFEST_DIR"), "/../models/warploom-tiny-llama-Q4_K_M.gguf");
-    let tiny = Model::open(tiny, Access::Mmap).unwrap().graph(512, Wanted::Logits).unwrap();
+    let tiny = Model::open(tiny, Access::Mmap).unwrap().graph(512, DecoderOutput::Logits).unwrap();
     for (name, graph, context) in [("SmolLM2-135M", shaped, 2048), ("tiny llama", tiny, 512)] {
         for profile in profiles() {
             for class in classes(context) {

@@ -6,7 +6,7 @@ use warploom::base::ComputeMode;
 use warploom::provider::DeviceKind;
 use warploom::runtime::Runtime;
 use warploom_llm::tokenizer::EncodeOptions;
-use warploom_llm::{MAX_SEQUENCES, Model, Session, SessionOptions, Wanted};
+use warploom_llm::{MAX_SEQUENCES, Model, Output, Session, StepRequest};
 
 use crate::plans::embedded;
 use crate::{devices, tell};
@@ -25,21 +25,34 @@ const PROMPTS: [&str; 9] = [
 ];
 
 fn session(runtime: &Runtime, model: &Arc<Model>, sequences: usize) -> Session {
-    let options = SessionOptions {
-        context: Some(CONTEXT),
-        sequences: Some(sequences),
-        compute: Some(ComputeMode::F32),
-        ..Default::default()
-    };
-    Session::new(runtime.clone(), model.clone(), options, &mut |_, _| {}).unwrap()
+    let builder = Session::builder(model.clone()).runtime(runtime.clone()).context(CONTEXT);
+    builder.sequences(sequences).compute(ComputeMode::F32).build().unwrap()
 }
 
-fn words(bytes: &[u8]) -> Vec<u32> {
-    bytemuck::pod_collect_to_vec(bytes)
+/// The best token after these of a sequence.
+fn best(session: &mut Session, sequence: usize, tokens: &[u32]) -> u32 {
+    session.step(StepRequest::tokens(sequence, tokens, Output::Greedy)).unwrap().token().unwrap()
+}
+
+fn fill(session: &mut Session, sequence: usize, tokens: &[u32]) {
+    session.step(StepRequest::tokens(sequence, tokens, Output::Nothing)).unwrap();
+}
+
+fn best_each(session: &mut Session, tokens: &[(usize, u32)]) -> warploom::Result<Vec<u32>> {
+    session.step(StepRequest::batch(tokens, Output::Greedy))?.tokens()
+}
+
+/// Tokens of each, by runs.
+fn run_ahead(
+    session: &mut Session,
+    sequences: &[usize],
+    count: usize,
+) -> warploom::Result<Vec<u32>> {
+    session.step(StepRequest::run_ahead(sequences, count, Output::Greedy))?.tokens()
 }
 
 fn prompt(model: &Model, i: usize) -> Vec<u32> {
-    let options = EncodeOptions { add_bos: true, parse_special: false };
+    let options = EncodeOptions::default().add_bos(true);
     model.tokenizer().encode(PROMPTS[i], options).unwrap()
 }
 
@@ -49,8 +62,8 @@ fn alone(session: &mut Session, prompt: &[u32], count: usize) -> Vec<(u32, f32)>
     let mut next = prompt.to_vec();
     let mut tokens = Vec::new();
     for _ in 0..count {
-        let logits: Vec<f32> =
-            bytemuck::pod_collect_to_vec(&session.run_blocking(&next, Wanted::Logits).unwrap());
+        let logits = session.step(StepRequest::tokens(0, &next, Output::Logits)).unwrap();
+        let logits = logits.into_logits();
         let mut order: Vec<usize> = (0..logits.len()).collect();
         order.select_nth_unstable_by(1, |a, b| logits[*b].total_cmp(&logits[*a]));
         let gap = logits[order[0]] - logits[order[1]];
@@ -81,8 +94,7 @@ fn each_sequence_is_what_it_is_alone() {
                 for i in (0..sequences).filter(|i| turn == *i) {
                     all.truncate_sequence(place(i), 0).unwrap();
                     let tokens = prompt(&model, i);
-                    let first = all.run_sequence_blocking(place(i), &tokens, Wanted::Token);
-                    have[i].extend(words(&first.unwrap()));
+                    have[i].push(best(&mut all, place(i), &tokens));
                 }
                 let running: Vec<usize> = (0..sequences)
                     .rev()
@@ -93,7 +105,7 @@ fn each_sequence_is_what_it_is_alone() {
                 }
                 let last = |i: &usize| (place(*i), *have[*i].last().unwrap());
                 let tokens: Vec<(usize, u32)> = running.iter().map(last).collect();
-                let next = words(&all.run_each_blocking(&tokens, Wanted::Token).unwrap());
+                let next = best_each(&mut all, &tokens).unwrap();
                 assert_eq!(next.len(), running.len());
                 running.iter().zip(next).for_each(|(i, token)| have[*i].push(token));
             }
@@ -116,18 +128,18 @@ fn logits_of_each_come_in_their_order() {
     let mut one = session(&runtime, &model, 1);
     let mut all = session(&runtime, &model, 4);
     let vocabulary = model.config().vocabulary;
-    let floats = |bytes: Vec<u8>| -> Vec<f32> { bytemuck::pod_collect_to_vec(&bytes) };
     for i in [3, 0, 2] {
-        all.run_sequence_blocking(i, &prompt(&model, i), Wanted::Cache).unwrap();
+        fill(&mut all, i, &prompt(&model, i));
     }
-    let each = all.run_each_blocking(&[(2, 5), (3, 9), (0, 7)], Wanted::Logits).unwrap();
-    let each = floats(each);
-    assert_eq!(each.len(), 3 * vocabulary);
-    for (row, (i, token)) in [(2, 5), (3, 9), (0, 7)].into_iter().enumerate() {
+    let tokens = [(2, 5), (3, 9), (0, 7)];
+    let each = all.step(StepRequest::batch(&tokens, Output::Logits)).unwrap();
+    assert_eq!(each.logits().len(), 3 * vocabulary);
+    assert_eq!(each.rows().len(), 3);
+    for ((row, (i, token)), have) in tokens.into_iter().enumerate().zip(each.rows()) {
         one.truncate(0).unwrap();
-        one.run_blocking(&prompt(&model, i), Wanted::Cache).unwrap();
-        let want = floats(one.run_blocking(&[token], Wanted::Logits).unwrap());
-        let have = &each[row * vocabulary..][..vocabulary];
+        fill(&mut one, 0, &prompt(&model, i));
+        let want = one.step(StepRequest::tokens(0, &[token], Output::Logits)).unwrap();
+        let want = want.into_logits();
         let most = want.iter().zip(have).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
         assert!(most < 1e-4, "row {row}: {most}");
         assert_eq!(all.past_of(i), prompt(&model, i).len() + 1);
@@ -140,9 +152,9 @@ fn what_does_not_fit_changes_nothing() {
     let model = embedded();
     let runtime = Runtime::builder().device("null").build().unwrap();
     let mut session = session(&runtime, &model, 3);
-    session.run_sequence_blocking(1, &vec![5; CONTEXT], Wanted::Cache).unwrap();
+    fill(&mut session, 1, &vec![5; CONTEXT]);
     let mut refused = |tokens: &[(usize, u32)], part: &str| {
-        let error = session.run_each_blocking(tokens, Wanted::Token).unwrap_err();
+        let error = best_each(&mut session, tokens).unwrap_err();
         assert!(error.is_invalid() && error.to_string().contains(part), "{error}");
         assert_eq!([0, 1, 2, 3].map(|i| session.past_of(i)), [0, CONTEXT, 0, 0]);
     };
@@ -155,8 +167,8 @@ fn what_does_not_fit_changes_nothing() {
     assert!(error.contains("0 are filled"), "{error}");
     assert!(session.truncate_sequence(9, 0).unwrap_err().is_invalid());
     for sequences in [0, MAX_SEQUENCES + 1] {
-        let options = SessionOptions { sequences: Some(sequences), ..Default::default() };
-        let new = Session::new(runtime.clone(), model.clone(), options, &mut |_, _| {});
+        let builder = Session::builder(model.clone()).runtime(runtime.clone());
+        let new = builder.sequences(sequences).build();
         assert!(new.err().unwrap().to_string().contains("1 to 64"));
     }
 }
@@ -170,7 +182,7 @@ fn a_steady_run_of_each_is_one_submit() {
     let run = |session: &mut Session, count: usize| {
         let tokens: Vec<(usize, u32)> = (0..count).map(|i| (i, 3)).collect();
         let before = session.device().counters();
-        session.run_each_blocking(&tokens, Wanted::Token).unwrap();
+        best_each(session, &tokens).unwrap();
         let after = session.device().counters();
         [
             after.submits - before.submits,
@@ -203,10 +215,9 @@ fn tokens_ahead_are_those_of_single_runs() {
         for (sequences, sequence) in [(1, 0), (3, 2)].into_iter().skip(usize::from(slow)) {
             let mut session = session(&runtime, &model, sequences);
             let tokens = prompt(&model, 0);
-            let first = session.run_sequence_blocking(sequence, &tokens, Wanted::Token).unwrap();
-            let mut have = words(&first);
+            let mut have = vec![best(&mut session, sequence, &tokens)];
             for count in [1, 8, 3] {
-                have.extend(session.run_ahead_blocking(sequence, count).unwrap());
+                have.extend(run_ahead(&mut session, &[sequence], count).unwrap());
             }
             // Back in the midst of them, and on by hand.
             let past = session.past_of(sequence);
@@ -215,10 +226,9 @@ fn tokens_ahead_are_those_of_single_runs() {
             have.truncate(have.len() - 4);
             for _ in 0..2 {
                 let last = *have.last().unwrap();
-                let next = session.run_sequence_blocking(sequence, &[last], Wanted::Token);
-                have.extend(words(&next.unwrap()));
+                have.push(best(&mut session, sequence, &[last]));
             }
-            have.extend(session.run_ahead_blocking(sequence, 4).unwrap());
+            have.extend(run_ahead(&mut session, &[sequence], 4).unwrap());
             let clear = clear.min(have.len());
             assert_eq!(have[..clear], want[..clear], "{label}: sequence {sequence}");
         }
@@ -231,23 +241,23 @@ fn tokens_ahead_need_a_chosen_one_and_room() {
     let runtime = Runtime::builder().device("null").build().unwrap();
     let mut session = session(&runtime, &model, 2);
     let refused = |session: &mut Session, sequence: usize, count: usize, part: &str| {
-        let error = session.run_ahead_blocking(sequence, count).unwrap_err();
+        let error = run_ahead(session, &[sequence], count).unwrap_err();
         assert!(error.is_invalid() && error.to_string().contains(part), "{error}");
     };
     refused(&mut session, 1, 1, "chose none");
     refused(&mut session, 2, 1, "sequence 2 of 2");
-    session.run_sequence_blocking(1, &[1, 2], Wanted::Token).unwrap();
+    best(&mut session, 1, &[1, 2]);
     refused(&mut session, 0, 1, "chose none");
     refused(&mut session, 1, CONTEXT - 1, "do not fit");
     let before = session.device().counters();
-    session.run_ahead_blocking(1, 4).unwrap();
-    session.run_ahead_blocking(1, 4).unwrap();
+    run_ahead(&mut session, &[1], 4).unwrap();
+    run_ahead(&mut session, &[1], 4).unwrap();
     let after = session.device().counters();
     assert_eq!(after.submits - before.submits, 8);
     assert_eq!(after.downloaded_bytes - before.downloaded_bytes, 32);
     session.truncate_sequence(1, 5).unwrap();
     refused(&mut session, 1, 1, "chose none");
-    session.run_sequence_blocking(1, &[1], Wanted::Logits).unwrap();
+    session.step(StepRequest::tokens(1, &[1], Output::Logits)).unwrap();
     refused(&mut session, 1, 1, "chose none");
 }
 
@@ -270,25 +280,24 @@ fn tokens_of_each_ahead_are_what_they_are_alone() {
         let mut all = session(&runtime, &model, sequences);
         let mut have: Vec<Vec<u32>> = Vec::new();
         for i in 0..sequences {
-            let first = all.run_sequence_blocking(i, &prompt(&model, i), Wanted::Token);
-            have.push(words(&first.unwrap()));
+            have.push(vec![best(&mut all, i, &prompt(&model, i))]);
         }
         let mut order: Vec<usize> = (0..sequences).collect();
         for count in counts {
-            let runs = all.run_each_ahead_blocking(&order, *count).unwrap();
-            assert_eq!(runs.len(), *count);
-            for run in runs {
-                order.iter().zip(run).for_each(|(i, token)| have[*i].push(token));
+            let tokens = run_ahead(&mut all, &order, *count).unwrap();
+            assert_eq!(tokens.len(), *count * sequences);
+            for run in tokens.chunks(sequences) {
+                order.iter().zip(run).for_each(|(i, token)| have[*i].push(*token));
             }
             order.rotate_left(1);
         }
         // By hand for all, then ahead for one.
         let last: Vec<(usize, u32)> =
             order.iter().map(|i| (*i, *have[*i].last().unwrap())).collect();
-        let next = words(&all.run_each_blocking(&last, Wanted::Token).unwrap());
+        let next = best_each(&mut all, &last).unwrap();
         order.iter().zip(next).for_each(|(i, token)| have[*i].push(token));
         for (i, tokens) in have.iter_mut().enumerate() {
-            tokens.extend(all.run_ahead_blocking(i, 1).unwrap());
+            tokens.extend(run_ahead(&mut all, &[i], 1).unwrap());
             let clear = want[i].iter().take_while(|(_, gap)| *gap > 1e-3).count();
             let expected: Vec<u32> = want[i].iter().map(|(token, _)| *token).collect();
             assert_eq!(tokens.len(), total);
@@ -304,26 +313,29 @@ fn tokens_of_each_ahead_need_chosen_ones_and_room() {
     let runtime = Runtime::builder().device("null").build().unwrap();
     let mut session = session(&runtime, &model, 3);
     let refused = |session: &mut Session, sequences: &[usize], count: usize, part: &str| {
-        let error = session.run_each_ahead_blocking(sequences, count).unwrap_err();
+        let error = run_ahead(session, sequences, count).unwrap_err();
         assert!(error.is_invalid() && error.to_string().contains(part), "{error}");
     };
-    session.run_sequence_blocking(1, &[1, 2], Wanted::Token).unwrap();
-    session.run_sequence_blocking(0, &[1, 2], Wanted::Cache).unwrap();
+    best(&mut session, 1, &[1, 2]);
+    fill(&mut session, 0, &[1, 2]);
     refused(&mut session, &[], 1, "no sequences");
     refused(&mut session, &[1, 0], 1, "chose none");
     refused(&mut session, &[1, 1], 1, "twice");
     refused(&mut session, &[3], 1, "sequence 3 of 3");
     refused(&mut session, &[1], CONTEXT - 1, "do not fit");
-    session.run_each_blocking(&[(0, 3), (1, 4)], Wanted::Token).unwrap();
+    best_each(&mut session, &[(0, 3), (1, 4)]).unwrap();
     let before = session.device().counters();
-    session.run_each_ahead_blocking(&[1, 0], 4).unwrap();
+    run_ahead(&mut session, &[1, 0], 4).unwrap();
     let after = session.device().counters();
     assert_eq!(after.submits - before.submits, 4);
     assert_eq!(after.downloaded_bytes - before.downloaded_bytes, 4 * 8);
     assert_eq!([0, 1].map(|i| session.past_of(i)), [7, 7]);
-    session.run_each_blocking(&[(0, 3), (1, 4)], Wanted::Logits).unwrap();
+    session.step(StepRequest::batch(&[(0, 3), (1, 4)], Output::Logits)).unwrap();
     refused(&mut session, &[0], 1, "chose none");
-    let draws = vec![vec![]];
-    let error = session.draw_each_ahead_blocking(&[0], &draws).unwrap_err();
-    assert!(error.to_string().contains("0 draws for 1 sequences"), "{error}");
+    refused(&mut session, &[0, 1], 1, "chose none");
+    let request = StepRequest::run_ahead(&[0, 1], 2, Output::Sample(&[]));
+    let error = session.step(request).unwrap_err();
+    assert!(error.to_string().contains("0 sampling parameters for 4 tokens"), "{error}");
+    let error = session.step(StepRequest::run_ahead(&[0], 1, Output::Logits)).unwrap_err();
+    assert!(error.is_invalid() && error.to_string().contains("goes on from a token"), "{error}");
 }

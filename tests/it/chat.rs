@@ -4,14 +4,13 @@ use std::ops::ControlFlow;
 
 use warploom::runtime::Runtime;
 use warploom_llm::chat::{Chat, ChatOptions, Message, Role, Template};
-use warploom_llm::{Event, Finish, Sampling, Session, SessionOptions};
+use warploom_llm::{Event, Finish, Sampling, Session};
 
 use crate::plans::embedded;
 
 fn session(device: &str, context: usize) -> Session {
     let runtime = Runtime::builder().device(device).build().unwrap();
-    let options = SessionOptions { context: Some(context), ..Default::default() };
-    Session::new(runtime, embedded(), options, &mut |_, _| {}).unwrap()
+    Session::builder(embedded()).runtime(runtime).context(context).build().unwrap()
 }
 
 fn chat(context: usize) -> Chat {
@@ -19,13 +18,13 @@ fn chat(context: usize) -> Chat {
 }
 
 fn greedy(max_tokens: usize) -> ChatOptions {
-    ChatOptions { max_tokens, sampling: Sampling::greedy() }
+    ChatOptions::default().max_tokens(max_tokens).sampling(Sampling::greedy())
 }
 
 const GO_ON: ControlFlow<()> = ControlFlow::Continue(());
 
 fn say(chat: &mut Chat, text: &str, max_tokens: usize) -> warploom_llm::chat::Reply {
-    chat.send_blocking(text, &greedy(max_tokens), &mut |_| GO_ON).unwrap()
+    chat.send(text, &greedy(max_tokens), &mut |_| GO_ON).unwrap()
 }
 
 /// A later turn runs only the end of the last answer and the new part; its text is that of a
@@ -43,7 +42,7 @@ fn chat_a_turn_runs_only_what_is_new() {
             let answer = messages.pop().unwrap();
             again.set_messages(messages);
             let tokens = again.tokens(true).unwrap().len();
-            let other = again.answer_blocking(&greedy(24), &mut |_| GO_ON).unwrap();
+            let other = again.answer(&greedy(24), &mut |_| GO_ON).unwrap();
             assert_eq!(other.reused, 0);
             assert_eq!(other.generated.prompt_tokens, tokens);
             assert_eq!(other.generated.text, answer.content, "turn {turn}");
@@ -124,7 +123,7 @@ fn chat_a_full_context_leaves_out_the_oldest_turns() {
 
     // A message that cannot fit is an error and leaves the conversation unchanged.
     let long = "word ".repeat(200);
-    let error = chat.send_blocking(&long, &greedy(16), &mut |_| GO_ON).unwrap_err();
+    let error = chat.send(&long, &greedy(16), &mut |_| GO_ON).unwrap_err();
     assert!(error.is_invalid() && error.to_string().contains("128 positions"), "{error}");
     assert_eq!(chat.messages().len(), 25);
     say(&mut chat, "Still there?", 4);
@@ -135,7 +134,7 @@ fn chat_what_is_broken_off_is_kept() {
     let mut chat = chat(512);
     let mut pieces = 0;
     let reply = chat
-        .send_blocking("Tell me of a fox.", &greedy(64), &mut |event| {
+        .send("Tell me of a fox.", &greedy(64), &mut |event| {
             pieces += usize::from(matches!(event, Event::Text(_)));
             if pieces == 5 { ControlFlow::Break(()) } else { GO_ON }
         })
@@ -175,7 +174,7 @@ fn chat_a_template_that_refuses_leaves_all_as_it_was() {
     let mut chat = Chat::with_template(session("cpu", 256), template).unwrap();
     say(&mut chat, "yes", 4);
     let past = chat.session().past();
-    let error = chat.send_blocking("no", &greedy(4), &mut |_| GO_ON).unwrap_err();
+    let error = chat.send("no", &greedy(4), &mut |_| GO_ON).unwrap_err();
     assert!(error.is_invalid() && error.to_string().contains("not that"), "{error}");
     assert_eq!((chat.messages().len(), chat.session().past()), (2, past));
     assert!(say(&mut chat, "yes", 4).reused + 1 >= past);

@@ -94,7 +94,11 @@ fn an_engine_that_splits_by_rows_is_caught_or_left_out() {
     for (honest, mode, found) in [(false, true, true), (true, true, false), (true, false, true)] {
         let mut runtime = Runtime::builder().device("cpu").build().unwrap();
         let id = EngineId::new("acme.split_by_rows");
-        runtime.registry_mut().unwrap().add(Arc::new(SplitByRows { id: id.clone(), honest })).unwrap();
+        runtime
+            .registry_mut()
+            .unwrap()
+            .add(Arc::new(SplitByRows { id: id.clone(), honest }))
+            .unwrap();
         // The mode must exclude it even if it is preferred.
         let options =
             RunOptions { deterministic: mode, preferred: vec![id], ..RunOptions::default() };

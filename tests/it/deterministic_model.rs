@@ -6,7 +6,7 @@ use std::sync::Arc;
 use warploom::base::ComputeMode;
 use warploom::provider::DeviceKind;
 use warploom::runtime::{Runtime, TuneMode};
-use warploom_llm::{Model, Session, SessionOptions, Wanted};
+use warploom_llm::{Model, Output, Session, StepOutput, StepRequest};
 
 use crate::plans::embedded;
 use crate::{devices, tell};
@@ -14,14 +14,13 @@ use crate::{devices, tell};
 const CONTEXT: usize = 160;
 
 fn session(runtime: &Runtime, model: &Arc<Model>, n: usize, mode: ComputeMode) -> Session {
-    let options = SessionOptions {
-        context: Some(CONTEXT),
-        sequences: Some(n),
-        compute: Some(mode),
-        deterministic: true,
-        ..Default::default()
-    };
-    Session::new(runtime.clone(), model.clone(), options, &mut |_, _| {}).unwrap()
+    let builder = Session::builder(model.clone()).runtime(runtime.clone()).context(CONTEXT);
+    builder.sequences(n).compute(mode).deterministic(true).build().unwrap()
+}
+
+/// The words of each row of logits.
+fn words(output: &StepOutput) -> Vec<Vec<u32>> {
+    output.rows().map(|row| bytemuck::cast_slice(row).to_vec()).collect()
 }
 
 /// Arbitrary tokens, different for each number.
@@ -36,9 +35,9 @@ fn logits(session: &mut Session, tokens: &[u32], pieces: &[usize]) -> Vec<Vec<u3
     session.truncate(0).unwrap();
     for piece in pieces.iter().cycle() {
         let (now, after) = rest.split_at((*piece).min(rest.len()));
-        let bytes = session.run_blocking(now, Wanted::AllLogits).unwrap();
-        let words: Vec<u32> = bytemuck::pod_collect_to_vec(&bytes);
-        all.extend(words.chunks_exact(words.len() / now.len()).map(<[u32]>::to_vec));
+        let output = session.step(StepRequest::tokens(0, now, Output::AllLogits)).unwrap();
+        assert_eq!(output.rows().len(), now.len());
+        all.extend(words(&output));
         rest = after;
         if rest.is_empty() {
             return all;
@@ -104,17 +103,16 @@ fn sequences_of_a_batch_have_the_logits_that_each_has_alone() {
                 for i in &members {
                     all.truncate_sequence(*i, 0).unwrap();
                     let prompt = &texts[*i][..texts[*i].len() - count];
-                    all.run_sequence_blocking(*i, prompt, Wanted::Cache).unwrap();
+                    all.step(StepRequest::tokens(*i, prompt, Output::Nothing)).unwrap();
                 }
                 for turn in 0..count {
                     let at = |i: usize| texts[i].len() - count + turn;
                     let tokens: Vec<_> = members.iter().map(|i| (*i, texts[*i][at(*i)])).collect();
-                    let bytes = all.run_each_blocking(&tokens, Wanted::Logits).unwrap();
-                    let words: Vec<u32> = bytemuck::pod_collect_to_vec(&bytes);
-                    let rows = words.chunks_exact(words.len() / batch);
-                    for (i, row) in members.iter().zip(rows) {
+                    let output = all.step(StepRequest::batch(&tokens, Output::Logits)).unwrap();
+                    assert_eq!(output.rows().len(), batch);
+                    for (i, row) in members.iter().zip(words(&output)) {
                         let what = format!("{label}: {mode}: sequence {i} of {batch}");
-                        assert_equal(&what, &[row.to_vec()], &want[*i][at(*i)..=at(*i)]);
+                        assert_equal(&what, &[row], &want[*i][at(*i)..=at(*i)]);
                     }
                 }
             }
@@ -160,9 +158,9 @@ fn a_token_has_the_same_logits_each_time() {
         let want = logits(&mut session, &tokens, &[12]);
         for _ in 0..repeats {
             session.truncate(11).unwrap();
-            let bytes = session.run_blocking(&tokens[11..], Wanted::Logits).unwrap();
-            let words: Vec<u32> = bytemuck::pod_collect_to_vec(&bytes);
-            assert_equal(&format!("{label}: repeated"), &[words], &want[11..]);
+            let last = StepRequest::tokens(0, &tokens[11..], Output::Logits);
+            let have = words(&session.step(last).unwrap());
+            assert_equal(&format!("{label}: repeated"), &have, &want[11..]);
         }
         tell(&format!("deterministic: {label}: a token {repeats} times"));
     }

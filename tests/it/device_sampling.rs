@@ -7,9 +7,9 @@ use std::sync::Arc;
 use warploom::base::ComputeMode;
 use warploom::provider::DeviceKind;
 use warploom::runtime::Runtime;
-use warploom::sampling::{Choice, Draw, choose};
+use warploom::sampling::{Choice, SampleParams, choose};
 use warploom_llm::tokenizer::EncodeOptions;
-use warploom_llm::{GenerateOptions, Model, Sampler, Sampling, Session, SessionOptions, Wanted};
+use warploom_llm::{GenerateOptions, Model, Output, Sampler, Sampling, Session, StepRequest};
 
 use crate::plans::embedded;
 use crate::{devices, tell};
@@ -19,33 +19,40 @@ const PROMPTS: [&str; 4] =
     ["Once upon a time", "Tom", "The little dog ran to the park and saw a big red ball", "A"];
 
 fn session(runtime: &Runtime, model: &Arc<Model>, sequences: usize) -> Session {
-    let options = SessionOptions {
-        context: Some(CONTEXT),
-        sequences: Some(sequences),
-        compute: Some(ComputeMode::F32),
-        ..Default::default()
-    };
-    Session::new(runtime.clone(), model.clone(), options, &mut |_, _| {}).unwrap()
+    let builder = Session::builder(model.clone()).runtime(runtime.clone()).context(CONTEXT);
+    builder.sequences(sequences).compute(ComputeMode::F32).build().unwrap()
+}
+
+/// Samples the token after these of a sequence.
+fn sample(session: &mut Session, sequence: usize, tokens: &[u32], params: SampleParams) -> u32 {
+    let output = Output::Sample(std::slice::from_ref(&params));
+    session.step(StepRequest::tokens(sequence, tokens, output)).unwrap().token().unwrap()
+}
+
+/// Samples the tokens that follow in the first sequence.
+fn sample_ahead(session: &mut Session, params: &[SampleParams]) -> warploom::Result<Vec<u32>> {
+    let output = Output::Sample(params);
+    session.step(StepRequest::run_ahead(&[0], params.len(), output))?.tokens()
 }
 
 /// Different settings, as in requests of a server: the default, hot and unlimited, greedy, narrow.
 fn sampling(i: usize) -> Sampling {
-    let usual = Sampling { seed: 41 + i as u64, ..Sampling::default() };
+    let usual = Sampling::default().seed(41 + i as u64);
     match i {
         0 => usual,
-        1 => Sampling { temperature: 1.3, top_k: 0, top_p: 1.0, min_p: 0.0, ..usual },
-        2 => Sampling { temperature: 0.0, ..usual },
-        _ => Sampling { top_k: 300, top_p: 0.7, min_p: 0.0, ..usual },
+        1 => usual.temperature(1.3).top_k(0).top_p(1.0).min_p(0.0),
+        2 => usual.temperature(0.0),
+        _ => usual.top_k(300).top_p(0.7).min_p(0.0),
     }
 }
 
 fn prompt(model: &Model, i: usize) -> Vec<u32> {
-    let options = EncodeOptions { add_bos: true, parse_special: false };
+    let options = EncodeOptions::default().add_bos(true);
     model.tokenizer().encode(PROMPTS[i], options).unwrap()
 }
 
-/// Whether the rounding of logits, which differs between plans, cannot change the sampled token.
-fn is_clear(logits: &[f32], draw: &Draw, token: u32) -> bool {
+/// Whether rounding of logits, which differs from plan to plan, cannot change what is drawn.
+fn is_clear(logits: &[f32], draw: &SampleParams, token: u32) -> bool {
     (0..8u32).all(|round| {
         let noise = |id: usize| match (id as u32 ^ round).wrapping_mul(0x9e37_79b1) >> 31 {
             0 => 1e-3,
@@ -63,10 +70,10 @@ fn by_host(session: &mut Session, prompt: &[u32], sampling: &Sampling, count: us
     let (mut seen, mut tokens) = (prompt.to_vec(), Vec::new());
     let mut next = prompt.to_vec();
     while tokens.len() < count {
-        let bytes = session.run_blocking(&next, Wanted::Logits).unwrap();
-        let mut logits: Vec<f32> = bytemuck::pod_collect_to_vec(&bytes);
+        let logits = session.step(StepRequest::tokens(0, &next, Output::Logits)).unwrap();
+        let mut logits = logits.into_logits();
         let token = sampler.sample(&mut logits, &seen).unwrap();
-        if !is_clear(&logits, &sampling.draw(seen.len()), token) {
+        if !is_clear(&logits, &sampling.params(seen.len()), token) {
             break;
         }
         seen.push(token);
@@ -85,17 +92,15 @@ fn by_device(
     ahead: usize,
 ) -> Vec<u32> {
     session.truncate(0).unwrap();
-    let draw = sampling.draw(prompt.len());
-    let mut tokens = vec![session.draw_sequence_blocking(0, prompt, &draw).unwrap().unwrap()];
+    let mut tokens = vec![sample(session, 0, prompt, sampling.params(prompt.len()))];
     while tokens.len() < count {
         let at = prompt.len() + tokens.len();
         if ahead > 1 {
-            let draws: Vec<Draw> = (at..at + ahead).map(|at| sampling.draw(at)).collect();
-            tokens.extend(session.draw_ahead_blocking(0, &draws).unwrap());
+            let params: Vec<_> = (at..at + ahead).map(|at| sampling.params(at)).collect();
+            tokens.extend(sample_ahead(session, &params).unwrap());
         } else {
             let last = [*tokens.last().unwrap()];
-            let drawn = session.draw_sequence_blocking(0, &last, &sampling.draw(at)).unwrap();
-            tokens.push(drawn.unwrap());
+            tokens.push(sample(session, 0, &last, sampling.params(at)));
         }
     }
     tokens
@@ -105,17 +110,17 @@ fn by_device(
 fn together(session: &mut Session, prompts: &[Vec<u32>], count: usize) -> Vec<Vec<u32>> {
     let mut texts: Vec<Vec<u32>> = Vec::new();
     for (i, prompt) in prompts.iter().enumerate() {
-        let first = session.draw_sequence_blocking(i, prompt, &sampling(i).draw(prompt.len()));
-        texts.push(vec![first.unwrap().unwrap()]);
+        texts.push(vec![sample(session, i, prompt, sampling(i).params(prompt.len()))]);
     }
     for _ in 1..count {
         let row = |(i, text): (usize, &Vec<u32>)| {
-            let draw = sampling(i).draw(prompts[i].len() + text.len());
-            (i, *text.last().unwrap(), draw)
+            let params = sampling(i).params(prompts[i].len() + text.len());
+            ((i, *text.last().unwrap()), params)
         };
-        let rows: Vec<(usize, u32, Draw)> = texts.iter().enumerate().map(row).collect();
-        let drawn = session.draw_each_blocking(&rows).unwrap();
-        texts.iter_mut().zip(drawn).for_each(|(text, token)| text.push(token.unwrap()));
+        let (last, params): (Vec<_>, Vec<_>) = texts.iter().enumerate().map(row).unzip();
+        let drawn = session.step(StepRequest::batch(&last, Output::Sample(&params))).unwrap();
+        let drawn = drawn.tokens().unwrap();
+        texts.iter_mut().zip(drawn).for_each(|(text, token)| text.push(token));
     }
     texts
 }
@@ -142,14 +147,10 @@ fn a_seed_gives_one_text_however_it_is_drawn() {
                 assert_eq!(have[..want.len()], want, "{label}: {i}, {ahead} ahead");
             }
             one.truncate(0).unwrap();
-            let options = GenerateOptions {
-                max_tokens: count,
-                sampling,
-                parse_special: false,
-                ignore_stop: true,
-            };
+            let options =
+                GenerateOptions::default().max_tokens(count).sampling(sampling).ignore_stop(true);
             let mut on_event = |_: warploom_llm::Event<'_>| ControlFlow::Continue(());
-            let text = one.generate_blocking(PROMPTS[i], &options, &mut on_event).unwrap();
+            let text = one.generate(PROMPTS[i], &options, &mut on_event).unwrap();
             assert_eq!(text.tokens[..want.len()], want, "{label}: {i}, generated");
             clear += want.len();
             hosts.push(want);
@@ -165,25 +166,28 @@ fn a_seed_gives_one_text_however_it_is_drawn() {
 }
 
 #[test]
-fn a_draw_is_required_and_a_row_without_a_token_is_an_error() {
+fn each_sampled_token_needs_its_parameters() {
     let model = embedded();
     let runtime = Runtime::builder().device("cpu").build().unwrap();
     let mut session = session(&runtime, &model, 2);
-    let error = session.run_blocking(&[5], Wanted::Drawn).unwrap_err();
-    assert!(error.is_invalid() && error.to_string().contains("draw_sequence"), "{error}");
-    let error = session.run_each_blocking(&[(0, 5), (1, 6)], Wanted::Drawn).unwrap_err();
-    assert!(error.is_invalid(), "{error}");
+    let params = [sampling(0).params(0); CONTEXT];
+    let mut refused = |request: StepRequest<'_>, part: &str| {
+        let error = session.step(request).unwrap_err();
+        assert!(error.is_invalid() && error.to_string().contains(part), "{error}");
+    };
+    let two = Output::Sample(&params[..2]);
+    refused(StepRequest::tokens(0, &[5], two), "2 sampling parameters for 1 tokens");
+    let one = Output::Sample(&params[..1]);
+    refused(StepRequest::batch(&[(0, 5), (1, 6)], one), "1 sampling parameters for 2 tokens");
+    // Nothing goes on from a sequence that has drawn nothing.
+    refused(StepRequest::run_ahead(&[0], 1, one), "chose none");
     assert_eq!(session.past(), 0);
-    // A sequence without a sampled token cannot continue.
-    let draw = sampling(0).draw(0);
-    assert!(session.draw_ahead_blocking(0, &[draw]).is_err());
-    session.draw_sequence_blocking(0, &[5], &draw).unwrap().unwrap();
-    let draws = [draw; CONTEXT];
-    let error = session.draw_ahead_blocking(0, &draws).unwrap_err().to_string();
+    sample(&mut session, 0, &[5], params[0]);
+    let error = sample_ahead(&mut session, &params).unwrap_err().to_string();
     assert!(error.contains("do not fit a context of 96 positions"), "{error}");
-    assert_eq!(session.draw_ahead_blocking(0, &draws[..3]).unwrap().len(), 3);
-    // A greedy token may follow a sampled one, and vice versa.
-    session.run_ahead_blocking(0, 2).unwrap();
-    session.draw_ahead_blocking(0, &draws[..2]).unwrap();
+    assert_eq!(sample_ahead(&mut session, &params[..3]).unwrap().len(), 3);
+    // A best token may follow a drawn one, and the other way round.
+    session.step(StepRequest::run_ahead(&[0], 2, Output::Greedy)).unwrap();
+    sample_ahead(&mut session, &params[..2]).unwrap();
     assert_eq!(session.past(), 8);
 }

@@ -7,10 +7,8 @@ use std::sync::Arc;
 use warploom::base::{ComputeMode, DType, Format};
 use warploom::provider::DeviceKind;
 use warploom::runtime::Runtime;
-use warploom::sampling::{Draw, NoToken};
-use warploom_llm::{
-    Event, Finish, GenerateOptions, Model, Sampling, Session, SessionOptions, Wanted,
-};
+use warploom::sampling::{NoToken, SampleParams};
+use warploom_llm::{Event, Finish, GenerateOptions, Model, Output, Sampling, Session, StepRequest};
 use warploom_models::gguf::Gguf;
 
 use crate::gguf_writer::{Meta, Writer, type_number};
@@ -119,8 +117,8 @@ fn spoil(data: &mut [u8], format: Format, at: usize, value: f32) {
 
 /// The best token; the one that min-p keeps; the same, chosen by the host because of a penalty.
 pub(crate) fn samplings() -> [(&'static str, Sampling); 3] {
-    let drawn = Sampling { min_p: 0.5, temperature: 1.0, ..Sampling::default() };
-    let penalised = Sampling { repetition_penalty: 1.01, ..drawn.clone() };
+    let drawn = Sampling::default().min_p(0.5).temperature(1.0);
+    let penalised = drawn.clone().repetition_penalty(1.01);
     [("greedy", Sampling::greedy()), ("drawn", drawn), ("by the host", penalised)]
 }
 
@@ -131,14 +129,32 @@ fn session(
     compute: ComputeMode,
     deterministic: bool,
 ) -> Session {
-    let options = SessionOptions {
-        sequences: Some(sequences),
-        compute: Some(compute),
-        cache: Some(if compute == ComputeMode::F32 { DType::F32 } else { DType::F16 }),
-        deterministic,
-        ..Default::default()
-    };
-    Session::new(runtime.clone(), model.clone(), options, &mut |_, _| {}).unwrap()
+    let cache = if compute == ComputeMode::F32 { DType::F32 } else { DType::F16 };
+    let builder = Session::builder(model.clone()).runtime(runtime.clone()).sequences(sequences);
+    builder.compute(compute).cache(cache).deterministic(deterministic).build().unwrap()
+}
+
+type Chosen = Result<u32, NoToken>;
+
+/// What follows each of these.
+fn each(session: &mut Session, tokens: &[(usize, u32)], output: Output<'_>) -> Vec<Chosen> {
+    let out = session.step(StepRequest::batch(tokens, output)).unwrap();
+    out.next_tokens().iter().map(|next| next.token).collect()
+}
+
+/// What follows these of one sequence.
+fn one(session: &mut Session, sequence: usize, tokens: &[u32], output: Output<'_>) -> Chosen {
+    let out = session.step(StepRequest::tokens(sequence, tokens, output)).unwrap();
+    out.next_tokens()[0].token
+}
+
+fn ahead(
+    session: &mut Session,
+    sequences: &[usize],
+    count: usize,
+    output: Output<'_>,
+) -> warploom::Result<Vec<u32>> {
+    session.step(StepRequest::run_ahead(sequences, count, output))?.tokens()
 }
 
 /// The text after these tokens, and how it ends or why not.
@@ -148,12 +164,8 @@ fn generate(
     sampling: &Sampling,
 ) -> (String, Result<Finish, String>) {
     session.truncate(0).unwrap();
-    let options = GenerateOptions {
-        max_tokens: 12,
-        sampling: sampling.clone(),
-        parse_special: false,
-        ignore_stop: true,
-    };
+    let options =
+        GenerateOptions::default().max_tokens(12).sampling(sampling.clone()).ignore_stop(true);
     let mut text = String::new();
     let mut show = |event: Event<'_>| {
         if let Event::Text(more) = event {
@@ -162,7 +174,6 @@ fn generate(
         ControlFlow::Continue(())
     };
     let done = session.generate_tokens(prompt, &[], &options, &mut show);
-    let done = warploom::base::platform::block_on(done);
     (text, done.map(|done| done.finish).map_err(|e| e.to_string()))
 }
 
@@ -234,42 +245,48 @@ fn generation_ends_with_an_error_that_names_position_and_logit() {
 
 #[test]
 fn runs_ahead_end_with_the_error_and_leave_the_cache_as_it_was() {
-    let draws: Vec<Draw> = (0..10).map(|position| Sampling::greedy().draw(position)).collect();
+    let params: Vec<SampleParams> = (0..10).map(|at| Sampling::greedy().params(at)).collect();
     for (label, runtime) in devices::every(false) {
         if is_left_out(&label, &runtime) {
             continue;
         }
         let (format, compute, deterministic) = kinds(runtime.device().profile().kind)[0];
         let model = counting(format, Fault::Embedding(9));
-        let mut one = session(&runtime, &model, 1, compute, deterministic);
+        let mut session = session(&runtime, &model, 1, compute, deterministic);
         let fails = |error: warploom::Error, position: &str| {
             let text = error.to_string();
             assert!(error.is_invalid() && text.contains(position), "{label}: {text}");
             assert!(text.contains("logit 0 is NaN or infinite"), "{label}: {text}");
         };
-        for ahead in [4, 10] {
-            one.truncate(0).unwrap();
-            assert_eq!(one.best_sequence_blocking(0, &[4, 5]).unwrap(), Ok(6), "{label}");
-            assert_eq!(one.run_ahead_blocking(0, 3).unwrap(), [7, 8, 9], "{label}");
-            // The next run reads 9; later ones read a word that is not a token.
-            fails(one.run_ahead_blocking(0, ahead).unwrap_err(), "position 6:");
-            assert_eq!(one.past(), 5, "{label}");
-            assert!(one.run_ahead_blocking(0, 1).is_err(), "nothing goes on from it");
-            one.truncate(0).unwrap();
-            one.draw_sequence_blocking(0, &[6], &draws[0]).unwrap().unwrap();
-            fails(one.draw_ahead_blocking(0, &draws[..ahead]).unwrap_err(), "position 4:");
-            assert_eq!(one.past(), 1, "{label}");
+        for count in [4, 10] {
+            session.truncate(0).unwrap();
+            assert_eq!(one(&mut session, 0, &[4, 5], Output::Greedy), Ok(6), "{label}");
+            let first = ahead(&mut session, &[0], 3, Output::Greedy).unwrap();
+            assert_eq!(first, [7, 8, 9], "{label}");
+            // The next run reads 9; those behind it read a word that is no token.
+            fails(ahead(&mut session, &[0], count, Output::Greedy).unwrap_err(), "position 6:");
+            assert_eq!(session.past(), 5, "{label}");
+            assert!(ahead(&mut session, &[0], 1, Output::Greedy).is_err(), "nothing goes on");
+            session.truncate(0).unwrap();
+            one(&mut session, 0, &[6], Output::Sample(&params[..1])).unwrap();
+            let output = Output::Sample(&params[..count]);
+            fails(ahead(&mut session, &[0], count, output).unwrap_err(), "position 4:");
+            assert_eq!(session.past(), 1, "{label}");
         }
-        // Tokens run after the fault are in the cache, but no longer visible.
-        one.truncate(0).unwrap();
-        assert_eq!(one.best_sequence_blocking(0, &[20]).unwrap(), Ok(21), "{label}");
-        assert_eq!(one.run_ahead_blocking(0, 12).unwrap(), Vec::from_iter(22..34), "{label}");
-        // If asked for one word, it is also an error, and the cache is unchanged.
-        fails(one.run_blocking(&[9, 10], Wanted::Token).unwrap_err(), "position 15:");
-        assert_eq!(one.past(), 13, "{label}");
+        // What was run behind the fault is in the cache, and is not seen any more.
+        session.truncate(0).unwrap();
+        assert_eq!(one(&mut session, 0, &[20], Output::Greedy), Ok(21), "{label}");
+        let more = ahead(&mut session, &[0], 12, Output::Greedy).unwrap();
+        assert_eq!(more, Vec::from_iter(22..34), "{label}");
+        // A step without a token is done: reading its token is the error.
+        let out = session.step(StepRequest::tokens(0, &[9, 10], Output::Greedy)).unwrap();
+        fails(out.token().unwrap_err(), "position 15:");
+        assert_eq!(session.past(), 15, "{label}");
+        assert!(ahead(&mut session, &[0], 1, Output::Greedy).is_err(), "{label}");
+        session.truncate(13).unwrap();
         let none = Err(NoToken::NotFinite(0));
-        assert_eq!(one.best_sequence_blocking(0, &[9]).unwrap(), none, "{label}");
-        assert!(one.run_ahead_blocking(0, 1).is_err(), "{label}");
+        assert_eq!(one(&mut session, 0, &[9], Output::Greedy), none, "{label}");
+        assert!(ahead(&mut session, &[0], 1, Output::Greedy).is_err(), "{label}");
     }
 }
 
@@ -285,7 +302,8 @@ fn a_sequence_that_fails_leaves_the_others_right() {
             let begin = |all: &mut Session, prompts: [&[u32]; 3]| {
                 for (sequence, prompt) in prompts.into_iter().enumerate() {
                     all.truncate_sequence(sequence, 0).unwrap();
-                    all.run_sequence_blocking(sequence, prompt, Wanted::Cache).unwrap();
+                    let request = StepRequest::tokens(sequence, prompt, Output::Nothing);
+                    all.step(request).unwrap();
                 }
             };
             let none = Err(NoToken::NotFinite(0));
@@ -293,26 +311,27 @@ fn a_sequence_that_fails_leaves_the_others_right() {
             for round in 0..2 {
                 let what = format!("{label}: {format} {compute}, round {round}");
                 begin(&mut all, [&[1], &[7, 8], &[30, 31, 32, 33, 34]]);
-                let best = all.best_each_blocking(&[(0, 2), (1, 9), (2, 35)]).unwrap();
+                let best = each(&mut all, &[(0, 2), (1, 9), (2, 35)], Output::Greedy);
                 assert_eq!(best, [Ok(3), none, Ok(36)], "{what}");
-                let draw = Sampling::greedy().draw(9);
-                let rows = [(2, 36, draw), (1, 12, draw), (0, 3, draw)];
-                let drawn = all.draw_each_blocking(&rows).unwrap();
+                let params = [Sampling::greedy().params(9); 3];
+                let tokens = [(2, 36), (1, 12), (0, 3)];
+                let drawn = each(&mut all, &tokens, Output::Sample(&params));
                 assert_eq!(drawn, [Ok(37), none, Ok(4)], "{what}");
-                // A run that cannot attribute its failure to a sequence fails without any effect.
-                let error = all.run_each_blocking(&[(2, 37), (1, 3)], Wanted::Token).unwrap_err();
-                let text = error.to_string();
+                // Read as tokens, the output names the sequence that has none.
+                let request = StepRequest::batch(&[(2, 37), (1, 3)], Output::Greedy);
+                let text = all.step(request).unwrap().tokens().unwrap_err().to_string();
                 assert!(text.contains("sequence 1") && text.contains("position 5:"), "{text}");
-                assert_eq!([0, 1, 2].map(|i| all.past_of(i)), [3, 4, 7], "{what}");
-                // Another text in the place of the failed one is correct.
+                assert_eq!([0, 1, 2].map(|i| all.past_of(i)), [3, 5, 8], "{what}");
+                all.truncate_sequence(2, 7).unwrap();
+                // In the place of what failed another text is as it should be.
                 all.truncate_sequence(1, 0).unwrap();
-                assert_eq!(all.best_sequence_blocking(1, &[50]).unwrap(), Ok(51), "{what}");
-                let best = all.best_each_blocking(&[(1, 51), (0, 4), (2, 37)]).unwrap();
+                assert_eq!(one(&mut all, 1, &[50], Output::Greedy), Ok(51), "{what}");
+                let best = each(&mut all, &[(1, 51), (0, 4), (2, 37)], Output::Greedy);
                 assert_eq!(best, [Ok(52), Ok(5), Ok(38)], "{what}");
-                let ahead = all.run_each_ahead_blocking(&[0, 1], 3).unwrap();
-                assert_eq!(ahead, [[6, 53], [7, 54], [8, 55]], "{what}");
+                let more = ahead(&mut all, &[0, 1], 3, Output::Greedy).unwrap();
+                assert_eq!(more, [6, 53, 7, 54, 8, 55], "{what}");
                 // 9 follows 8, and with it the first one fails.
-                let error = all.run_each_ahead_blocking(&[1, 0], 6).unwrap_err().to_string();
+                let error = ahead(&mut all, &[1, 0], 6, Output::Greedy).unwrap_err().to_string();
                 assert!(error.contains("sequence 0") && error.contains("position 9:"), "{error}");
                 assert_eq!([0, 1].map(|i| all.past_of(i)), [7, 5], "{what}");
             }

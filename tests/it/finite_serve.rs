@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use warploom::base::Format;
 use warploom::runtime::Runtime;
-use warploom_llm::{Sampling, Session, SessionOptions};
+use warploom_llm::{Sampling, Session};
 use warploom_serve::{Failure, Job, Piece, ServeOptions, Server, Ticket};
 
 use crate::finite::{Fault, counting, samplings};
@@ -13,12 +13,11 @@ use crate::serve::{health, post};
 use crate::{devices, tell};
 
 fn server(runtime: Runtime, fault: Fault) -> Server {
-    let options = SessionOptions { sequences: Some(3), ..Default::default() };
     let model = counting(Format::Q8_0, fault);
-    let session = Session::new(runtime, model, options, &mut |_, _| {}).unwrap();
+    let session = Session::builder(model).runtime(runtime).sequences(3).build().unwrap();
     let address = SocketAddr::from(([127, 0, 0, 1], 0));
     let sampling = Sampling::greedy();
-    Server::start(session, ServeOptions { address, sampling, ..Default::default() }).unwrap()
+    Server::start(session, ServeOptions::default().address(address).sampling(sampling)).unwrap()
 }
 
 /// The text of an answer, and the reason of its end.
@@ -30,6 +29,7 @@ fn wait(ticket: &Ticket) -> (String, Option<Failure>) {
             Piece::Text(more) => text.push_str(&more),
             Piece::Done(_) => return (text, None),
             Piece::Failed(failure) => return (text, Some(failure)),
+            other => panic!("{other:?}"),
         }
     }
 }
@@ -42,13 +42,8 @@ fn one_request_fails_and_the_others_are_answered() {
         }
         let server = server(runtime, Fault::Embedding(9));
         let ask = |prompt: &[u32], sampling: &Sampling| {
-            let job = Job {
-                prompt: prompt.to_vec(),
-                max_tokens: 5,
-                sampling: sampling.clone(),
-                stop: Vec::new(),
-                deadline: Instant::now() + Duration::from_secs(600),
-            };
+            let job = Job::new(prompt.to_vec(), Instant::now() + Duration::from_secs(600));
+            let job = job.max_tokens(5).sampling(sampling.clone());
             server.queue().submit(job).unwrap()
         };
         let ways = samplings();

@@ -202,6 +202,7 @@ impl Forward {
                 0.5 * x * (1.0 + inner.tanh())
             }
             Activation::ReluSquared => x.max(0.0).powi(2),
+            other => panic!("{other:?} has no formula here"),
         };
         gate.iter().zip(&up).map(|(gate, up)| activation(*gate) * up).collect()
     }

@@ -5,8 +5,8 @@ use warploom::engine::Registry;
 use warploom::ir::{BinaryOp, Graph, NodeId, Op, ReduceOp, UnaryOp};
 use warploom::plan::{Options, Plan};
 use warploom::provider::{DeviceProfile, NullProvider, OpenOptions};
-use warploom_llm::config::{Architecture, Config, Window};
-use warploom_llm::{Model, PAST, SEQ, Wanted};
+use warploom_llm::config::{Architecture, Window};
+use warploom_llm::{DecoderOutput, Model, PAST, SEQ};
 use warploom_models::gguf::Access;
 
 use crate::gguf_files::find_model;
@@ -144,7 +144,7 @@ fn a_layer_of_a_decoder_is_at_most_six_dispatches() {
     }
     for model in models {
         let layers = model.config().layers;
-        let graph = model.graph(512, Wanted::Token).unwrap();
+        let graph = model.graph(512, DecoderOutput::Greedy).unwrap();
         let class = ShapeClass::new().with(SEQ, 1, 1).with(PAST, 0, 511);
         let plan = plan_for(&graph, &class, &[]);
         assert!(plan.steps.len() <= 6 * layers + 4, "{}", plan.explain());
@@ -169,15 +169,11 @@ fn what_differs_between_architectures_costs_no_more_than_it_must() {
     let profile = DeviceProfile::known("nvidia-h200").unwrap();
     let count = |architecture: &'static Architecture, layers: usize| {
         let local = architecture.local_rope_base;
-        let window = local.map(|_| Window { size: 128, period: Some(6) });
-        let config = Config {
-            architecture,
-            layers,
-            window,
-            local_rope_base: local,
-            ..warploom_llm::shapes::smollm2_135m()
-        };
-        let graph = config.graph(Format::Q8_0, 512, Wanted::Token).unwrap();
+        let mut config = warploom_llm::shapes::smollm2_135m();
+        (config.architecture, config.layers) = (architecture, layers);
+        config.window = local.map(|_| Window::new(128, Some(6)));
+        config.local_rope_base = local;
+        let graph = config.graph(Format::Q8_0, 512, DecoderOutput::Greedy).unwrap();
         let class = ShapeClass::new().with(SEQ, 1, 1).with(PAST, 0, 511);
         let registry = Registry::builtin();
         Plan::new(&graph, &class, &profile, &Options::new(&registry)).unwrap()

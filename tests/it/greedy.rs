@@ -14,10 +14,9 @@ use std::time::Instant;
 
 use serde::{Deserialize, Serialize};
 use warploom::ComputeMode;
-use warploom::base::platform::block_on;
 use warploom::runtime::Runtime;
 use warploom_llm::tokenizer::EncodeOptions;
-use warploom_llm::{GenerateOptions, Model, Sampling, Session, SessionOptions};
+use warploom_llm::{GenerateOptions, Model, Sampling, Session};
 use warploom_models::gguf::Access;
 
 use crate::forward::Forward;
@@ -65,7 +64,7 @@ fn digest(path: &Path) -> String {
 }
 
 fn encode(model: &Model, prompt: &str) -> Vec<u32> {
-    let options = EncodeOptions { add_bos: true, parse_special: false };
+    let options = EncodeOptions::default().add_bos(true);
     model.tokenizer().encode(prompt, options).unwrap()
 }
 
@@ -101,15 +100,13 @@ fn write(session: &mut Session, row: &Row) -> Written {
     let mut at = 0;
     while at < TOKENS {
         let prompt: Vec<u32> = row.tokens.iter().chain(&row.greedy[..at]).copied().collect();
-        let options = GenerateOptions {
-            max_tokens: TOKENS - at,
-            sampling: Sampling { temperature: 0.0, ..Default::default() },
-            parse_special: false,
-            ignore_stop: true,
-        };
+        let options = GenerateOptions::default()
+            .max_tokens(TOKENS - at)
+            .sampling(Sampling::default().temperature(0.0))
+            .ignore_stop(true);
         session.truncate(0).unwrap();
         let mut go_on = |_: warploom_llm::Event<'_>| ControlFlow::Continue(());
-        let written = block_on(session.generate_tokens(&prompt, &[], &options, &mut go_on));
+        let written = session.generate_tokens(&prompt, &[], &options, &mut go_on);
         let written = written.unwrap().tokens;
         assert_eq!(written.len(), TOKENS - at, "tokens that were asked for");
         let mut pairs = written.iter().zip(&row.greedy[at..]);
@@ -138,9 +135,8 @@ fn cell(written: &Written) -> String {
 }
 
 fn session(runtime: &Runtime, model: &Arc<Model>) -> Session {
-    let compute = Some(ComputeMode::F32);
-    let options = SessionOptions { context: Some(128), compute, ..Default::default() };
-    Session::new(runtime.clone(), model.clone(), options, &mut |_, _| {}).unwrap()
+    let builder = Session::builder(model.clone()).runtime(runtime.clone()).context(128);
+    builder.compute(ComputeMode::F32).build().unwrap()
 }
 
 /// The rows of one model: the text of each device after each prompt.

@@ -11,7 +11,7 @@ use warploom::ComputeMode;
 use warploom::base::{DType, Format};
 use warploom::runtime::Runtime;
 use warploom_llm::tokenizer::EncodeOptions;
-use warploom_llm::{Model, Session, SessionOptions, Wanted};
+use warploom_llm::{Model, Output, Session, StepRequest};
 use warploom_models::gguf::{Access, Gguf, TensorInfo, Value, Writer};
 
 use crate::forward::Forward;
@@ -113,23 +113,17 @@ fn both_ways(
     mode: ComputeMode,
     count: usize,
 ) -> [Vec<Vec<f64>>; 2] {
-    let options = SessionOptions {
-        context: Some(64),
-        compute: Some(mode),
-        cache: Some(DType::F32),
-        ..Default::default()
-    };
-    let mut session =
-        Session::new(runtime.clone(), model.clone(), options, &mut |_, _| {}).unwrap();
+    let builder = Session::builder(model.clone()).runtime(runtime.clone()).context(64);
+    let mut session = builder.compute(mode).cache(DType::F32).build().unwrap();
     let tokens: Vec<u32> = (0..count as u32).collect();
     [count, 1].map(|step| {
         session.truncate(0).unwrap();
-        let runs = tokens.chunks(step);
-        let bytes: Vec<u8> =
-            runs.flat_map(|run| session.run_blocking(run, Wanted::AllLogits).unwrap()).collect();
-        let number = |b: &[u8]| f64::from(f32::from_le_bytes([b[0], b[1], b[2], b[3]]));
-        let numbers: Vec<f64> = bytes.chunks_exact(4).map(number).collect();
-        numbers.chunks(numbers.len() / count).map(<[f64]>::to_vec).collect()
+        let mut rows = Vec::new();
+        for run in tokens.chunks(step) {
+            let out = session.step(StepRequest::tokens(0, run, Output::AllLogits)).unwrap();
+            rows.extend(out.rows().map(|row| row.iter().map(|v| f64::from(*v)).collect()));
+        }
+        rows
     })
 }
 
@@ -168,7 +162,7 @@ fn each_layer_by_itself_is_that_of_the_float64_pass() {
     for file in logits::model_files() {
         let model = Model::open(&file, Access::Mmap).unwrap();
         let name = file.file_name().unwrap().to_string_lossy().into_owned();
-        let options = EncodeOptions { add_bos: true, parse_special: false };
+        let options = EncodeOptions::default().add_bos(true);
         let tokens = model.tokenizer().encode(TEXT, options).unwrap();
         let inputs = Forward::new(&model, ComputeMode::Int8).inputs(&tokens);
         // The float64 pass of a larger model takes long for each layer.

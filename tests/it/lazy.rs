@@ -7,7 +7,7 @@ use warploom::engine::Registry;
 use warploom::plan::{Options, Plan};
 use warploom::provider::{Device, NullProvider, OpenOptions};
 use warploom::runtime::{Runtime, SyncMode};
-use warploom_llm::{Model, PAST, SEQ, Session, SessionOptions, Wanted};
+use warploom_llm::{DecoderOutput, Model, Output, PAST, SEQ, Session, StepOutput, StepRequest};
 use warploom_models::gguf::Access;
 
 const MODEL: &str =
@@ -17,15 +17,17 @@ fn session(sync: SyncMode, budget: Option<u64>) -> (Arc<dyn Device>, warploom::R
     let device = NullProvider::device(&OpenOptions::default());
     let runtime = Runtime::on(device.clone(), sync, budget).unwrap();
     let model = Model::open(MODEL, Access::Mmap).unwrap();
-    let session = Session::new(runtime, model, SessionOptions::default(), &mut |_, _| {});
-    (device, session)
+    (device, Session::builder(model).runtime(runtime).build())
+}
+
+fn step(session: &mut Session, tokens: &[u32], output: Output<'_>) -> warploom::Result<StepOutput> {
+    session.step(StepRequest::tokens(0, tokens, output))
 }
 
 /// Differences of the counters for one more token.
 fn one_token(device: &Arc<dyn Device>, session: &mut Session) -> [u64; 5] {
     let before = device.counters();
-    let token = session.run_blocking(&[7], Wanted::Token).unwrap();
-    assert_eq!(token.len(), 4);
+    step(session, &[7], Output::Greedy).unwrap().token().unwrap();
     let after = device.counters();
     [
         after.submits - before.submits,
@@ -40,7 +42,7 @@ fn one_token(device: &Arc<dyn Device>, session: &mut Session) -> [u64; 5] {
 fn a_steady_token_is_one_submit_one_wait_and_no_allocation() {
     let (device, session) = session(SyncMode::Lazy, None);
     let mut session = session.unwrap();
-    session.run_blocking(&[1, 2, 3, 4, 5], Wanted::Token).unwrap();
+    step(&mut session, &[1, 2, 3, 4, 5], Output::Greedy).unwrap();
     assert_ne!(one_token(&device, &mut session), [1, 1, 0, 0, 4], "the first one makes its plan");
     for _ in 0..3 {
         assert_eq!(one_token(&device, &mut session), [1, 1, 0, 0, 4]);
@@ -51,7 +53,7 @@ fn a_steady_token_is_one_submit_one_wait_and_no_allocation() {
 #[test]
 fn a_long_prompt_has_no_copies_either() {
     let model = Model::open(MODEL, Access::Mmap).unwrap();
-    let graph = model.graph(512, Wanted::Token).unwrap();
+    let graph = model.graph(512, DecoderOutput::Greedy).unwrap();
     let class = ShapeClass::new().with(SEQ, 65, 512).with(PAST, 0, 512);
     let (device, registry) = (NullProvider::device(&OpenOptions::default()), Registry::builtin());
     let plan = Plan::new(&graph, &class, device.profile(), &Options::new(&registry)).unwrap();
@@ -65,14 +67,14 @@ fn a_long_prompt_has_no_copies_either() {
 fn merged_weights_lie_on_the_device_once() {
     let (_, session) = session(SyncMode::Lazy, None);
     let mut session = session.unwrap();
-    let before = session.resident_bytes();
-    for wanted in [Wanted::Cache, Wanted::Logits, Wanted::Token] {
+    let before = session.device_bytes();
+    for output in [Output::Nothing, Output::Logits, Output::Greedy] {
         for tokens in [1, 5, 20, 80] {
             session.truncate(0).unwrap();
-            session.run_blocking(&vec![3; tokens], wanted).unwrap();
+            step(&mut session, &vec![3; tokens], output).unwrap();
         }
     }
-    assert_eq!(session.resident_bytes(), before);
+    assert_eq!(session.device_bytes(), before);
 }
 
 #[test]
@@ -83,7 +85,7 @@ fn a_new_length_of_a_class_plans_nothing_and_compiles_nothing() {
         for (i, length) in lengths.iter().enumerate() {
             let before = (session.plans(), device.counters());
             session.truncate(0).unwrap();
-            session.run_blocking(&vec![7; *length], Wanted::Token).unwrap();
+            step(&mut session, &vec![7; *length], Output::Greedy).unwrap();
             let after = device.counters();
             let planned = session.plans() - before.0;
             let compiled = after.compiles - before.1.compiles;
@@ -99,7 +101,7 @@ fn a_new_length_of_a_class_plans_nothing_and_compiles_nothing() {
 #[test]
 fn a_plan_is_data() {
     let (_, session) = session(SyncMode::Lazy, None);
-    let plan = session.unwrap().decode_plan(Wanted::Logits).unwrap();
+    let plan = session.unwrap().decode_plan(DecoderOutput::Logits).unwrap();
     let json = serde_json::to_string(&plan).unwrap();
     assert!(serde_json::from_str::<warploom::plan::Plan>(&json).unwrap() == plan);
 }
@@ -109,7 +111,8 @@ fn eager_waits_after_every_command() {
     let (device, session) = session(SyncMode::Eager, None);
     let mut session = session.unwrap();
     one_token(&device, &mut session);
-    let dispatches = session.decode_plan(Wanted::Token).unwrap().recording.commands.len() as u64;
+    let dispatches =
+        session.decode_plan(DecoderOutput::Greedy).unwrap().recording.commands.len() as u64;
     assert_eq!(one_token(&device, &mut session), [dispatches, dispatches, 0, 0, 4]);
 }
 
@@ -126,11 +129,11 @@ fn a_model_beyond_the_budget_is_refused_before_the_upload() {
 fn a_prompt_beyond_the_context_changes_nothing() {
     let (_, session) = session(SyncMode::Lazy, None);
     let mut session = session.unwrap();
-    session.run_blocking(&[1, 2], Wanted::Cache).unwrap();
-    let error = session.run_blocking(&vec![1; 511], Wanted::Token).unwrap_err().to_string();
+    step(&mut session, &[1, 2], Output::Nothing).unwrap();
+    let error = step(&mut session, &vec![1; 511], Output::Greedy).unwrap_err().to_string();
     assert!(error.contains("511 tokens after 2") && error.contains("512"), "{error}");
     assert_eq!(session.past(), 2);
-    assert!(session.run_blocking(&[4096], Wanted::Token).is_err());
+    assert!(step(&mut session, &[4096], Output::Greedy).is_err());
 }
 
 #[test]
@@ -138,7 +141,7 @@ fn a_long_prompt_is_cut_in_pieces_and_reads_once() {
     let (device, session) = session(SyncMode::Lazy, None);
     let mut session = session.unwrap();
     let before = device.counters();
-    session.run_blocking(&vec![3; 512], Wanted::Token).unwrap();
+    step(&mut session, &vec![3; 512], Output::Greedy).unwrap();
     assert_eq!(session.past(), 512);
     assert_eq!(device.counters().downloaded_bytes - before.downloaded_bytes, 4);
 }

@@ -8,7 +8,7 @@ use warploom::ComputeMode;
 use warploom::base::{DType, Format};
 use warploom::runtime::Runtime;
 use warploom_llm::tokenizer::EncodeOptions;
-use warploom_llm::{Model, Session, SessionOptions, Wanted};
+use warploom_llm::{Model, Output, Session, StepRequest};
 use warploom_models::gguf::Access;
 
 use crate::forward::Forward;
@@ -67,11 +67,7 @@ pub(crate) fn rounds(model: &Model) -> bool {
     model.file().tensors().any(|t| t.format().is_ok_and(Format::is_quantised))
 }
 
-fn floats(bytes: &[u8]) -> Vec<f32> {
-    bytes.chunks_exact(4).map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect()
-}
-
-/// Index and value of the largest, and the gap to the second.
+/// Index and value of the largest, and how far the second is below it.
 pub(crate) fn best(logits: &[f64]) -> (u32, f64) {
     let mut order: Vec<usize> = (0..logits.len()).collect();
     order.sort_by(|a, b| logits[*b].total_cmp(&logits[*a]));
@@ -102,7 +98,7 @@ fn scripts(model: &Model, mode: ComputeMode, cache: DType) -> Vec<Script> {
         forward = forward.with_f16_cache();
     }
     let mut plain = (mode != ComputeMode::F32).then(|| Forward::new(model, ComputeMode::F32));
-    let options = EncodeOptions { add_bos: true, parse_special: false };
+    let options = EncodeOptions::default().add_bos(true);
     let one = |text: &&str| {
         forward.reset();
         let prompt = model.tokenizer().encode(text, options).unwrap();
@@ -156,7 +152,17 @@ fn squares(a: &[f64], b: &[f64]) -> f64 {
     a.iter().zip(b).map(|(a, b)| (a - b).powi(2)).sum()
 }
 
-/// Runs the prompts on a device; `limit` is half the gap that makes a winner unambiguous.
+/// The logits after these tokens.
+fn logits_after(session: &mut Session, tokens: &[u32]) -> Vec<f32> {
+    session.step(StepRequest::tokens(0, tokens, Output::Logits)).unwrap().into_logits()
+}
+
+/// The best token after this one.
+fn best_after(session: &mut Session, token: u32) -> u32 {
+    session.step(StepRequest::tokens(0, &[token], Output::Greedy)).unwrap().token().unwrap()
+}
+
+/// Runs the prompts on a device; `limit` is half the gap that makes a winner clear.
 fn follow(
     runtime: &Runtime,
     model: &Arc<Model>,
@@ -164,18 +170,12 @@ fn follow(
     limit: f64,
     scripts: &[Script],
 ) -> Distances {
-    let options = SessionOptions {
-        context: Some(128),
-        compute: Some(mode),
-        cache: Some(cache),
-        ..Default::default()
-    };
-    let mut session =
-        Session::new(runtime.clone(), model.clone(), options, &mut |_, _| {}).unwrap();
+    let builder = Session::builder(model.clone()).runtime(runtime.clone()).context(128);
+    let mut session = builder.compute(mode).cache(cache).build().unwrap();
     let mut found = Distances::default();
     for script in scripts {
         session.truncate(0).unwrap();
-        let logits = floats(&session.run_blocking(&script.prompt, Wanted::Logits).unwrap());
+        let logits = logits_after(&mut session, &script.prompt);
         let difference = difference(&script.logits, &logits);
         assert!(difference <= limit, "logits differ by {difference}, at most {limit}");
         found.most = found.most.max(difference);
@@ -185,8 +185,7 @@ fn follow(
         found.squares[1] += passes.map(|p| squares(p, &script.exact)).fold(0.0, f64::max);
         // The device follows the reference's own tokens, so that one near tie does not end it.
         for pair in script.greedy.windows(2) {
-            let token = session.run_blocking(&[pair[0].0], Wanted::Token).unwrap();
-            let token = u32::from_le_bytes(token.try_into().unwrap());
+            let token = best_after(&mut session, pair[0].0);
             if pair[1].1 > 2.0 * limit {
                 assert_eq!(token, pair[1].0, "a gap of {}", pair[1].1);
                 found.compared += 1;
@@ -342,13 +341,12 @@ fn agrees(
     let ids = |value: &serde_json::Value| -> Vec<u32> {
         value.as_array().unwrap().iter().map(|v| v.as_u64().unwrap() as u32).collect()
     };
-    let options = SessionOptions { compute: Some(ComputeMode::F32), ..Default::default() };
-    let mut session = Session::new(runtime, model.clone(), options, &mut |_, _| {}).unwrap();
+    let builder = Session::builder(model.clone()).runtime(Arc::new(runtime));
+    let mut session = builder.compute(ComputeMode::F32).build().unwrap();
     let mut most = 0.0f64;
     for prompt in prompts {
         session.truncate(0).unwrap();
-        let logits =
-            floats(&session.run_blocking(&ids(&prompt["tokens"]), Wanted::Logits).unwrap());
+        let logits = logits_after(&mut session, &ids(&prompt["tokens"]));
         for pair in prompt["top10"].as_array().unwrap() {
             let (id, value) = (pair[0].as_u64().unwrap() as usize, pair[1].as_f64().unwrap());
             let difference = (f64::from(logits[id]) - value).abs();
@@ -358,8 +356,7 @@ fn agrees(
         let greedy = ids(&prompt["greedy"]);
         let gaps = prompt["greedy_top1_minus_top2"].as_array().unwrap();
         for (at, pair) in greedy.windows(2).enumerate().take(24) {
-            let token = session.run_blocking(&[pair[0]], Wanted::Token).unwrap();
-            let token = u32::from_le_bytes(token.try_into().unwrap());
+            let token = best_after(&mut session, pair[0]);
             if gaps[at + 1].as_f64().unwrap() > tolerance {
                 assert_eq!(token, pair[1], "{label}: greedy token {}", at + 1);
             }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use warploom::ComputeMode;
 use warploom::runtime::Runtime;
 use warploom_llm::tokenizer::EncodeOptions;
-use warploom_llm::{Model, Perplexity, PerplexityOptions, Session, SessionOptions};
+use warploom_llm::{Model, Perplexity, PerplexityOptions, Session};
 use warploom_models::gguf::Access;
 
 use crate::{devices, logits, tell};
@@ -23,12 +23,10 @@ const GOLDEN: f64 = 0.005;
 const WINDOW: usize = 250;
 
 fn measure(runtime: &Runtime, model: &Arc<Model>, mode: ComputeMode, text: &[u32]) -> Perplexity {
-    let options =
-        SessionOptions { context: Some(WINDOW + 1), compute: Some(mode), ..Default::default() };
-    let mut session =
-        Session::new(runtime.clone(), model.clone(), options, &mut |_, _| {}).unwrap();
-    let options = PerplexityOptions { window: Some(WINDOW), skip: 0 };
-    session.perplexity_blocking(text, &options, &mut |_, _| ControlFlow::Continue(())).unwrap()
+    let builder = Session::builder(model.clone()).runtime(runtime.clone()).context(WINDOW + 1);
+    let mut session = builder.compute(mode).build().unwrap();
+    let options = PerplexityOptions::default().window(Some(WINDOW)).skip(0);
+    session.perplexity(text, &options, &mut |_, _| ControlFlow::Continue(())).unwrap()
 }
 
 fn golden(name: &str) -> serde_json::Value {
@@ -44,7 +42,7 @@ fn rounded_activations_hardly_change_a_perplexity() {
     for file in logits::model_files() {
         let model = Model::open(&file, Access::Mmap).unwrap();
         let name = file.file_name().unwrap().to_string_lossy().into_owned();
-        let options = EncodeOptions { add_bos: false, parse_special: true };
+        let options = EncodeOptions::default().parse_special(true);
         let mut tokens = model.tokenizer().encode(&text, options).unwrap();
         // The golden files have eight windows; large models without one use three.
         let large = model.weight_bytes() >= logits::SMALL && !devices::whole();
@@ -81,17 +79,13 @@ fn windows_are_apart_and_what_is_skipped_does_not_count() {
     let file = std::path::Path::new(env!("CARGO_MANIFEST_DIR"))
         .join("../models/warploom-tiny-llama-Q4_K_M.gguf");
     let model = Model::open(file, Access::Mmap).unwrap();
-    let options = SessionOptions {
-        context: Some(100),
-        compute: Some(ComputeMode::F32),
-        ..Default::default()
-    };
-    let mut session = Session::new(runtime, model, options, &mut |_, _| {}).unwrap();
+    let builder = Session::builder(model).runtime(runtime).context(100);
+    let mut session = builder.compute(ComputeMode::F32).build().unwrap();
     let tokens: Vec<u32> = (0..230).map(|i| 100 + i * 37 % 3000).collect();
     let mut reported = 0;
     let mut run = |tokens: &[u32], window, skip| {
-        let options = PerplexityOptions { window, skip };
-        session.perplexity_blocking(tokens, &options, &mut |done, total| {
+        let options = PerplexityOptions::default().window(window).skip(skip);
+        session.perplexity(tokens, &options, &mut |done, total| {
             reported = total;
             assert!(done.tokens <= total);
             ControlFlow::Continue(())

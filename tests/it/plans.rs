@@ -14,7 +14,7 @@ use warploom::kernel::Specialization;
 use warploom::plan::{Options, Plan, TextOptions};
 use warploom::provider::{DeviceKind, DeviceProfile, Support, support};
 use warploom_llm::config::Config;
-use warploom_llm::{CacheShape, Model, Run, Wanted, class_of};
+use warploom_llm::{CacheShape, DecoderInput, DecoderOutput, Model, class_of};
 use warploom_models::gguf::{Access, Gguf};
 
 use crate::{model_bad, smollm};
@@ -31,10 +31,10 @@ pub(crate) fn embedded() -> Arc<Model> {
 
 /// Name, graph, positions of the cache.
 fn models() -> [(&'static str, Graph, usize); 4] {
-    let of = |model: &Model, context| model.graph(context, Wanted::Token).unwrap();
-    // In 8 bits, their vocabularies exceed one binding of the smaller machines.
+    let of = |model: &Model, context| model.graph(context, DecoderOutput::Greedy).unwrap();
+    // Their vocabularies in 8 bits are more than one binding of the smaller machines holds.
     let shaped = |config: Option<Config>| {
-        config.unwrap().graph(Format::Q4_0, CONTEXT, Wanted::Token).unwrap()
+        config.unwrap().graph(Format::Q4_0, CONTEXT, DecoderOutput::Greedy).unwrap()
     };
     [
         ("tiny-llama", of(&embedded(), 512), 512),
@@ -46,7 +46,7 @@ fn models() -> [(&'static str, Graph, usize); 4] {
 
 /// The plan of a model for a profile shipped with the crate.
 pub(crate) fn plan(model: &Model, context: usize, tokens: usize, profile: &DeviceProfile) -> Plan {
-    plan_of(&model.graph(context, Wanted::Token).unwrap(), context, tokens, profile)
+    plan_of(&model.graph(context, DecoderOutput::Greedy).unwrap(), context, tokens, profile)
 }
 
 fn plan_of(graph: &Graph, context: usize, tokens: usize, profile: &DeviceProfile) -> Plan {
@@ -238,11 +238,13 @@ fn arenas_are_reported_as_they_are() {
 fn graphs_on_a_device_have_weights_as_it_keeps_them() {
     let file = Gguf::from_bytes(model_bad::good_with_kept_rows(), "kept.gguf").unwrap();
     let model = Model::from_gguf(file).unwrap();
-    let cache = CacheShape { sequences: 1, context: 64, dtype: DType::F16 };
+    let cache = CacheShape::new(1, 64, DType::F16);
     let registry = Registry::builtin();
     for (profile, format) in [("nvidia-h200", Format::Q6Kx8), ("cpu-avx512", Format::Q6K)] {
         let device = DeviceProfile::known(profile).unwrap();
-        let graph = model.graph_on(device.kind, cache, Run::One, Wanted::Token).unwrap();
+        let graph = model
+            .graph_on(device.kind, cache, DecoderInput::Tokens, DecoderOutput::Greedy)
+            .unwrap();
         let class = class_of(1, 64).unwrap();
         let plan = Plan::new(&graph, &class, &device, &Options::new(&registry)).unwrap();
         let wanted = format!("{format}[64, 2048]");

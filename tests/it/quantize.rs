@@ -22,7 +22,7 @@ fn folder(name: &str) -> PathBuf {
 }
 
 fn run(input: &Path, output: &Path, format: Format) -> warploom::Result<QuantizeReport> {
-    let options = QuantizeOptions { format, replace: true, threads: None };
+    let options = QuantizeOptions::new(format).replace(true);
     let mut last = (0, 0);
     let report = quantize(input, output, &options, &mut |done, total| {
         assert!(done >= last.0 && done <= total, "{done} of {total} after {last:?}");
@@ -169,7 +169,7 @@ fn what_cannot_be_quantised_leaves_nothing() {
     mixed(&input, Format::F32);
 
     // Asked to stop, and a file that is there already.
-    let options = QuantizeOptions { format: target, replace: false, threads: Some(1) };
+    let options = QuantizeOptions::new(target).threads(Some(1));
     let mut asked = 0;
     let stopped = quantize(&input, &output, &options, &mut |_, _| {
         asked += 1;

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use warploom::base::{DType, Shape, SymbolValues};
 use warploom::ir::{Graph, Op};
 use warploom::runtime::{RunOptions, Runtime, run_graph};
-use warploom::sampling::Draw;
+use warploom::sampling::SampleParams;
 use warploom::sampling::weight::NATURAL;
 
 use crate::devices;
@@ -23,15 +23,21 @@ const LOGITS: [f32; 12] =
 struct Row {
     name: &'static str,
     temperature: f32,
-    draw: Draw,
+    draw: SampleParams,
     left: usize,
 }
 
 fn rows() -> [Row; 6] {
-    let plain =
-        Draw { scale: NATURAL, top_k: 0, top_p: u32::MAX, min_p: 0, seed: 0x5eed, position: 0 };
-    let row = |name, temperature, left, draw: Draw| {
-        let draw = Draw { scale: NATURAL / temperature, ..draw };
+    let plain = SampleParams {
+        scale: NATURAL,
+        top_k: 0,
+        top_p: u32::MAX,
+        min_p: 0,
+        seed: 0x5eed,
+        position: 0,
+    };
+    let row = |name, temperature, left, draw: SampleParams| {
+        let draw = SampleParams { scale: NATURAL / temperature, ..draw };
         Row { name, temperature, draw, left }
     };
     // Probabilities, best first: .297 .269 .121 .121 .054 .054 .040 .024 .015 .0054 ..
@@ -39,9 +45,9 @@ fn rows() -> [Row; 6] {
         row("plain", 1.0, 11, plain),
         row("hot", 2.5, 11, plain),
         row("cold", 0.4, 11, plain),
-        row("top-k", 1.0, 5, Draw { top_k: 5, ..plain }),
-        row("top-p", 1.0, 4, Draw { top_p: 3 << 30, ..plain }),
-        row("min-p", 0.8, 7, Draw { min_p: 1 << 28, top_k: 9, ..plain }),
+        row("top-k", 1.0, 5, SampleParams { top_k: 5, ..plain }),
+        row("top-p", 1.0, 4, SampleParams { top_p: 3 << 30, ..plain }),
+        row("min-p", 0.8, 7, SampleParams { min_p: 1 << 28, top_k: 9, ..plain }),
     ]
 }
 
@@ -77,16 +83,16 @@ fn chi_square(counts: &[usize], probabilities: &[f64]) -> (f64, f64) {
 }
 
 /// How often each id is drawn, at positions 0, 1, 2, ..
-fn counts(runtime: &Runtime, draw: &Draw, count: usize) -> Vec<usize> {
+fn counts(runtime: &Runtime, draw: &SampleParams, count: usize) -> Vec<usize> {
     let mut graph = Graph::new("draws");
     let (rows, cols) = (count as u64, LOGITS.len() as u64);
     let x = graph.input("x", Shape::new([1, cols]), DType::F32);
     let x = graph.add(Op::Expand(Shape::new([rows, cols])), &[x]).unwrap();
-    let draws = graph.input("draws", Shape::new([rows, Draw::WORDS as u64]), DType::U32);
+    let draws = graph.input("draws", Shape::new([rows, SampleParams::WORDS as u64]), DType::U32);
     let y = graph.add(Op::Sample, &[x, draws]).unwrap();
     graph.output("y", y).unwrap();
     let words: Vec<u32> =
-        (0..count as u32).flat_map(|position| Draw { position, ..*draw }.words()).collect();
+        (0..count as u32).flat_map(|position| SampleParams { position, ..*draw }.words()).collect();
     let bindings = BTreeMap::from([
         ("x".to_string(), bytemuck::cast_slice(&LOGITS).to_vec()),
         ("draws".to_string(), bytemuck::cast_slice(&words).to_vec()),

@@ -8,26 +8,24 @@ use std::time::{Duration, Instant};
 use warploom::ComputeMode;
 use warploom::runtime::Runtime;
 use warploom_llm::chat::{Chat, ChatOptions};
-use warploom_llm::{GenerateOptions, Sampling, Session, SessionOptions};
+use warploom_llm::{GenerateOptions, Sampling, Session};
 use warploom_serve::{ServeOptions, Server};
 
 use crate::plans::embedded;
 
 fn session(sequences: usize) -> Session {
     let runtime = Runtime::builder().device("cpu").build().unwrap();
-    // In `Int8` the logits of a sequence in a batch can differ from those alone (by 0.1 of 13 when
-    // two of three rows were equal), so that another token wins a tie.
-    let compute = Some(ComputeMode::F32);
-    let (context, sequences) = (Some(256), Some(sequences));
-    let options = SessionOptions { context, sequences, compute, ..Default::default() };
-    Session::new(runtime, embedded(), options, &mut |_, _| {}).unwrap()
+    // In `Int8` the logits of a sequence among others can differ from those of it alone (by 0.1 of
+    // 13 where two of three rows were the same), so that another token wins a tie.
+    let builder = Session::builder(embedded()).runtime(runtime).context(256);
+    builder.sequences(sequences).compute(ComputeMode::F32).build().unwrap()
 }
 
 /// A server on a free port of this machine.
 pub(crate) fn server(sequences: usize, options: ServeOptions) -> Server {
     let address = SocketAddr::from(([127, 0, 0, 1], 0));
     let sampling = Sampling::greedy();
-    Server::start(session(sequences), ServeOptions { address, sampling, ..options }).unwrap()
+    Server::start(session(sequences), options.address(address).sampling(sampling)).unwrap()
 }
 
 /// A request as bytes; the connection ends after it.
@@ -98,13 +96,11 @@ const STORY: &str = "Once upon a time";
 
 /// The library's own text.
 fn generated(prompt: &str, max_tokens: usize) -> String {
-    let options = GenerateOptions {
-        max_tokens,
-        sampling: Sampling::greedy(),
-        parse_special: true,
-        ignore_stop: false,
-    };
-    let done = session(1).generate_blocking(prompt, &options, &mut |_| ControlFlow::Continue(()));
+    let options = GenerateOptions::default()
+        .max_tokens(max_tokens)
+        .sampling(Sampling::greedy())
+        .parse_special(true);
+    let done = session(1).generate(prompt, &options, &mut |_| ControlFlow::Continue(()));
     done.unwrap().text
 }
 
@@ -139,9 +135,9 @@ fn serve_chats_by_the_template_of_the_file() {
     let server = server(2, ServeOptions::default());
     let mut chat = Chat::new(session(1)).unwrap();
     chat.set_system(Some("Be brief."));
-    let options = ChatOptions { max_tokens: 30, sampling: Sampling::greedy() };
+    let options = ChatOptions::default().max_tokens(30).sampling(Sampling::greedy());
     let go_on = &mut |_: warploom_llm::Event<'_>| ControlFlow::Continue(());
-    let want = chat.send_blocking("What is the capital of France?", &options, go_on).unwrap();
+    let want = chat.send("What is the capital of France?", &options, go_on).unwrap();
     let body = |more: &str| {
         format!(
             "{{\"messages\":[{{\"role\":\"system\",\"content\":\"Be brief.\"}},{{\"role\":\"user\",\
@@ -230,7 +226,7 @@ fn until_running(address: SocketAddr, count: u64) {
 
 #[test]
 fn serve_a_client_that_goes_frees_its_sequence_and_a_full_queue_refuses() {
-    let server = server(1, ServeOptions { queue: 1, ..ServeOptions::default() });
+    let server = server(1, ServeOptions::default().queue(1));
     let address = server.address();
     let body = format!("{{\"prompt\":\"{STORY}\",\"max_tokens\":2}}");
     let running = begun(address);
@@ -303,8 +299,8 @@ fn serve_ends_within_its_grace() {
     assert_eq!(idle.read(&mut [0; 64]).unwrap(), 0);
     assert!(TcpStream::connect(address).is_err());
 
-    // With a time limit beyond any clock, the answer is complete.
-    let ended = server(1, ServeOptions { time: Duration::MAX, ..ServeOptions::default() });
+    // With time enough, more than any clock can tell, the answer is whole.
+    let ended = server(1, ServeOptions::default().time(Duration::MAX));
     let mut running = begun(ended.address());
     ended.stop(Duration::MAX).unwrap();
     let mut rest = String::new();

@@ -112,8 +112,8 @@ fn serve_malformed_requests_are_refused_with_a_reason() {
 #[test]
 fn serve_slow_and_half_open_clients_delay_no_other() {
     let read = Duration::from_millis(600);
-    let limits = Limits { read, idle: read, ..Limits::default() };
-    let server = server(1, ServeOptions { limits, ..ServeOptions::default() });
+    let limits = Limits::default().read(read).idle(read);
+    let server = server(1, ServeOptions::default().limits(limits));
     let whole = request(CHAT, &hello());
     // Nothing, a part of the head, a part of the body.
     let parts = [0, 20, whole.len() - 5];
@@ -151,8 +151,8 @@ fn serve_slow_and_half_open_clients_delay_no_other() {
 
 #[test]
 fn serve_more_connections_than_there_may_be_are_turned_away() {
-    let limits = Limits { connections: 2, read: Duration::from_secs(2), ..Limits::default() };
-    let server = server(1, ServeOptions { limits, ..ServeOptions::default() });
+    let limits = Limits::default().connections(2).read(Duration::from_secs(2));
+    let server = server(1, ServeOptions::default().limits(limits));
     let held = [(); 2].map(|()| TcpStream::connect(server.address()).unwrap());
     std::thread::sleep(Duration::from_millis(100));
     let answer = exchange(server.address(), b"");
@@ -166,7 +166,7 @@ fn serve_more_connections_than_there_may_be_are_turned_away() {
 #[test]
 fn serve_a_key_is_asked_for_everywhere_but_at_health() {
     let api_key = Some("s3cret".to_owned());
-    let server = server(1, ServeOptions { api_key, ..ServeOptions::default() });
+    let server = server(1, ServeOptions::default().api_key(api_key));
     let ask =
         |path: &str, fields: &str| exchange(server.address(), head("GET", path, fields).as_bytes());
     assert_eq!(status(&ask("/health", "")), 200);
@@ -195,7 +195,7 @@ fn serve_a_key_is_asked_for_everywhere_but_at_health() {
 #[test]
 fn serve_origins_are_let_in_only_where_asked_for() {
     let cors_origin = Some("https://page.example".to_owned());
-    let server = server(1, ServeOptions { cors_origin, ..ServeOptions::default() });
+    let server = server(1, ServeOptions::default().cors_origin(cors_origin));
     let answer = exchange(server.address(), head("OPTIONS", CHAT, "").as_bytes());
     assert_eq!(status(&answer), 204, "{answer}");
     assert!(answer.contains("access-control-allow-origin: https://page.example\r\n"), "{answer}");

@@ -18,7 +18,7 @@ use warploom::runtime::{
     RunOptions, Runtime, TuneCache, TuneMode, TuneOptions, TuneReport, run_graph,
 };
 use warploom::{Error, Result, cpu};
-use warploom_llm::{Session, SessionOptions, Wanted};
+use warploom_llm::{Output, Session, StepRequest};
 use warploom_testkit::faults::{DeviceFault, FaultyProvider};
 use warploom_testkit::{self, Outcome, run_case};
 
@@ -426,10 +426,9 @@ fn a_session_that_searches_does_so_once() {
         Arc::new(builder.tune_cache(TuneCache::at(&folder.0)).build().unwrap())
     };
     let logits = |runtime: &Runtime| {
-        let options = SessionOptions { context: Some(32), ..SessionOptions::default() };
-        let mut session =
-            Session::new(runtime.clone(), model.clone(), options, &mut |_, _| {}).unwrap();
-        session.run_blocking(&[1], Wanted::Logits).unwrap()
+        let builder = Session::builder(model.clone()).runtime(runtime.clone()).context(32);
+        let mut session = builder.build().unwrap();
+        session.step(StepRequest::tokens(0, &[1], Output::Logits)).unwrap().into_logits()
     };
     let off = logits(&start(TuneMode::Off));
     let first = start(TuneMode::Search);
@@ -442,11 +441,8 @@ fn a_session_that_searches_does_so_once() {
     let compiles = second.device().counters().submits;
     let again = logits(&second);
     assert!(second.device().counters().submits - compiles < 5, "it searches again");
-    let floats = |bytes: &[u8]| -> Vec<f32> {
-        bytes.chunks(4).map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect()
-    };
     assert_eq!(searched, again);
-    for (a, b) in floats(&off).iter().zip(floats(&searched)) {
+    for (a, b) in off.iter().zip(&searched) {
         assert!((a - b).abs() <= 1e-2 * a.abs().max(1.0), "{a} {b}");
     }
 }

@@ -7,6 +7,7 @@ use warploom::ir::RopePairs;
 
 /// One architecture: how its forward pass differs from the others'.
 #[derive(Debug, PartialEq)]
+#[non_exhaustive]
 pub struct Architecture {
     /// `general.architecture`, and the prefix of its keys.
     pub name: &'static str,
@@ -40,6 +41,7 @@ pub struct Architecture {
 
 /// The activation function of the feed-forward gate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Activation {
     /// `x * sigmoid(x)`.
     Silu,
@@ -51,6 +53,7 @@ pub enum Activation {
 
 /// Which layers use sliding-window attention, if the file has a window size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Windows {
     /// None: a file with a window is refused.
     None,

@@ -3,12 +3,13 @@
 //! Sequence `i` has rows `i * context ..` of the cache. Each token has the row it is written to and
 //! the span of rows it sees, so lengths may differ.
 
-use super::decoder::{Run, SEQ, Wanted};
-use super::device_sampling::check_undrawn;
-use super::session::{Kind, MAX_SEQUENCES, Session};
+use super::decoder::{DecoderInput, SEQ};
+use super::planner::PlanKey;
+use super::session::{MAX_SEQUENCES, Session};
+use super::step::{Output, StepOutput};
 use warploom::base::{ShapeClass, SymbolValues};
 use warploom::error::{Error, Result};
-use warploom::sampling::Draw;
+use warploom::sampling::SampleParams;
 
 /// Inputs that place the tokens of a run: positions, rows and spans.
 const PLACES: usize = 3;
@@ -30,7 +31,7 @@ pub(super) fn classes() -> [ShapeClass; 3] {
 ///
 /// # Errors
 /// Invalid, for none or more than the largest bucket holds.
-pub fn class_of_each(sequences: usize) -> Result<ShapeClass> {
+pub fn class_of_batch(sequences: usize) -> Result<ShapeClass> {
     let found = CLASSES.iter().position(|most| (1..=*most).contains(&sequences));
     let found = found.ok_or_else(|| {
         Error::invalid(format!("a run of {sequences} sequences, it is of 1 to {MAX_SEQUENCES}"))
@@ -39,32 +40,12 @@ pub fn class_of_each(sequences: usize) -> Result<ShapeClass> {
 }
 
 impl Session {
-    /// Runs one token of each of several sequences at once and returns the requested output of
-    /// each, in order: nothing, logits `[n, v]` f32 or tokens `[n]` u32, as little-endian bytes.
-    ///
-    /// # Errors
-    /// As [`Session::run_sequence`]; if one sequence has no token to choose, the whole run
-    /// fails ([`Session::best_each`] names it). Invalid also if a sequence is given twice.
-    pub async fn run_each(&mut self, tokens: &[(usize, u32)], wanted: Wanted) -> Result<Vec<u8>> {
-        check_undrawn(wanted)?;
-        let bytes = self.run_rows(tokens, wanted, &[]).await?;
-        if wanted == Wanted::Token {
-            let sequences: Vec<usize> = tokens.iter().map(|(sequence, _)| *sequence).collect();
-            self.check_chosen(&sequences, 1, &bytes)?;
-        }
-        Ok(bytes)
-    }
-
-    /// As [`Session::run_each`]; `draws` holds one entry per sequence for [`Wanted::Drawn`].
-    pub(super) async fn run_rows(
+    /// One token of each of several sequences, in one run.
+    pub(super) async fn run_batch(
         &mut self,
         tokens: &[(usize, u32)],
-        wanted: Wanted,
-        draws: &[Draw],
-    ) -> Result<Vec<u8>> {
-        if let [(sequence, token)] = tokens {
-            return self.run_pieces(*sequence, &[*token], wanted, draws.first()).await;
-        }
+        output: Output<'_>,
+    ) -> Result<StepOutput> {
         if tokens.is_empty() {
             return Err(Error::invalid("no tokens to run"));
         }
@@ -77,35 +58,23 @@ impl Session {
         }
         let sequences: Vec<usize> = tokens.iter().map(|(sequence, _)| *sequence).collect();
         let ids: Vec<u32> = tokens.iter().map(|(_, token)| *token).collect();
-        let mut inputs = self.places_of_each(&sequences, 0, wanted.is_token());
+        let kind = output.kind();
+        let mut inputs = self.places_of_each(&sequences, 0, kind.is_token());
         inputs.insert(inputs.len() - PLACES, bytemuck::cast_slice(&ids).to_vec());
-        if wanted == Wanted::Drawn {
-            inputs.push(words_of(draws));
-        }
-        let kind = Kind { run: Run::Each, class: class_index(tokens.len()), wanted };
+        inputs.extend(output.params_input());
+        let bucket = bucket_of(tokens.len());
+        let key = PlanKey { input: DecoderInput::Batch, bucket, output: kind };
         // Unknown until the run is done.
         sequences.iter().for_each(|sequence| self.chosen[*sequence] = false);
-        let instance = self.instance(kind).await?;
+        let instance = self.instance(key).await?;
         let symbols = SymbolValues::new().with(SEQ, tokens.len() as u64);
-        let outputs = instance.read_async(symbols, inputs).await?;
-        for (sequence, _) in tokens {
+        let outputs = instance.read(symbols, inputs).await?;
+        for sequence in &sequences {
             self.past[*sequence] += 1;
-            self.chosen[*sequence] = wanted.is_token();
+            self.chosen[*sequence] = kind.is_token();
         }
-        Ok(outputs.into_iter().next().unwrap_or_default())
-    }
-
-    /// As [`Session::run_each`], blocking.
-    ///
-    /// # Errors
-    /// As [`Session::run_each`].
-    #[cfg(not(target_arch = "wasm32"))]
-    pub fn run_each_blocking(
-        &mut self,
-        tokens: &[(usize, u32)],
-        wanted: Wanted,
-    ) -> Result<Vec<u8>> {
-        warploom::base::platform::block_on(self.run_each(tokens, wanted))
+        let bytes = outputs.into_iter().next().unwrap_or_default();
+        self.output_of(kind, sequences.into_iter(), &bytes)
     }
 
     /// The inputs of a token-choosing run of one token of each sequence, all at the last position
@@ -150,12 +119,12 @@ impl Session {
 }
 
 /// Sampling parameters in the format of a run's input.
-pub(super) fn words_of(draws: &[Draw]) -> Vec<u8> {
-    let words: Vec<u32> = draws.iter().flat_map(Draw::words).collect();
+pub(super) fn params_words(params: &[SampleParams]) -> Vec<u8> {
+    let words: Vec<u32> = params.iter().flat_map(SampleParams::words).collect();
     bytemuck::cast_slice(&words).to_vec()
 }
 
 /// The index of the shape bucket of a run of `sequences` sequences.
-pub(super) fn class_index(sequences: usize) -> usize {
+pub(super) fn bucket_of(sequences: usize) -> usize {
     CLASSES.iter().position(|most| sequences <= *most).unwrap_or(CLASSES.len() - 1)
 }

@@ -6,11 +6,12 @@
 //! `g` key and value heads, `e` head size, `f` feed-forward width, `v` vocabulary.
 
 use super::config::{Activation, Architecture, Config};
-use super::weights::{self, LOCAL_ROPE_FREQUENCIES, Need, ROPE_FREQUENCIES, Weight};
+use super::rope::{LOCAL_ROPE_FREQUENCIES, ROPE_FREQUENCIES};
+use super::weights::{self, Need, Weight};
 use warploom::base::{DType, Dim, Format, Shape, Symbol};
 use warploom::error::{Error, Result};
 use warploom::ir::{BinaryOp, Graph, NodeId, Op, UnaryOp};
-use warploom::sampling::Draw;
+use warploom::sampling::SampleParams;
 
 /// Tokens of this run.
 pub const SEQ: Symbol = Symbol::new("seq");
@@ -21,6 +22,7 @@ pub const BASE: Symbol = Symbol::new("base");
 
 /// The KV cache of a decoder: `sequences * context` rows in each layer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub struct CacheShape {
     /// Sequences.
     pub sequences: usize,
@@ -31,58 +33,86 @@ pub struct CacheShape {
 }
 
 impl CacheShape {
+    /// A cache of `sequences` sequences of `context` positions each.
+    pub fn new(sequences: usize, context: usize, dtype: DType) -> CacheShape {
+        CacheShape { sequences, context, dtype }
+    }
+
     /// Rows of each layer.
     pub fn rows(&self) -> usize {
         self.sequences * self.context
     }
 }
 
-/// The sequences that the tokens of a run belong to.
+/// The tokens that a run of a decoder graph reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Run {
+#[non_exhaustive]
+pub enum DecoderInput {
     /// Consecutive tokens of one sequence.
-    One,
-    /// One sequence; the token is the one chosen by its previous run, still on the device. Such
+    Tokens,
+    /// One token of one sequence: the one chosen by its previous run, still on the device. Such
     /// runs need no host round trip.
-    Ahead,
+    RunAhead,
     /// One token of each of several sequences.
-    Each,
+    Batch,
     /// The same, with the tokens chosen by the previous run.
-    EachAhead,
+    BatchRunAhead,
 }
 
-impl Run {
+impl DecoderInput {
     /// Whether the run has several sequences.
-    pub fn is_of_each(self) -> bool {
-        matches!(self, Run::Each | Run::EachAhead)
+    pub fn is_batch(self) -> bool {
+        matches!(self, DecoderInput::Batch | DecoderInput::BatchRunAhead)
     }
 
     /// Whether the tokens are those chosen by the previous run.
-    pub fn is_ahead(self) -> bool {
-        matches!(self, Run::Ahead | Run::EachAhead)
+    pub fn is_run_ahead(self) -> bool {
+        matches!(self, DecoderInput::RunAhead | DecoderInput::BatchRunAhead)
+    }
+
+    /// The end of the names of its graphs.
+    fn suffix(self) -> &'static str {
+        match self {
+            DecoderInput::Tokens => "",
+            DecoderInput::RunAhead => " run-ahead",
+            DecoderInput::Batch => " batch",
+            DecoderInput::BatchRunAhead => " batch run-ahead",
+        }
     }
 }
 
-/// The output of a decoder run, per sequence if it has several.
+/// The output of a decoder graph, per sequence if it has several.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Wanted {
+#[non_exhaustive]
+pub enum DecoderOutput {
     /// Nothing: the run only fills the KV cache.
-    Cache,
+    Nothing,
     /// The logits after the last token: `[1, v]`, f32.
     Logits,
     /// The logits after every token: `[s, v]`, f32.
     AllLogits,
     /// The id of the largest logit after the last token ([`Op::Greedy`]): `[1]`, u32.
-    Token,
-    /// `[1]` u32: a token sampled from the logits after the last token. The last input, `draws`
-    /// `[1, 7]` u32, has the parameters ([`warploom::sampling::Draw`]).
-    Drawn,
+    Greedy,
+    /// A token sampled from the logits after the last token, with the parameters in the last input,
+    /// `sample_params` `[1, 7]` u32 ([`SampleParams`]): `[1]`, u32.
+    Sample,
 }
 
-impl Wanted {
+impl DecoderOutput {
     /// Whether the device chooses a token.
-    pub(super) fn is_token(self) -> bool {
-        matches!(self, Wanted::Token | Wanted::Drawn)
+    pub fn is_token(self) -> bool {
+        matches!(self, DecoderOutput::Greedy | DecoderOutput::Sample)
+    }
+
+    /// Its word in the names of graphs.
+    fn label(self) -> &'static str {
+        match self {
+            DecoderOutput::Nothing => "Cache",
+            DecoderOutput::Logits => "Logits",
+            DecoderOutput::AllLogits => "AllLogits",
+            DecoderOutput::Greedy => "Token",
+            DecoderOutput::Sample => "Sample",
+        }
     }
 }
 
@@ -94,36 +124,31 @@ pub(super) fn cache_name(kind: char, layer: usize) -> String {
 /// Name of the state with the token chosen by the last run of each sequence.
 pub(super) const CHOSEN: &str = "chosen";
 
-/// The forward pass over a KV cache. Inputs: `tokens` (not ahead) and `positions`, `[s]` i32. For
-/// one token of each sequence also `rows` `[s]`, the cache rows written, `spans` `[s, 2]`, the
+/// The forward pass over a KV cache. Inputs: `tokens` (not in run-ahead) and `positions`, `[s]` i32. For
+/// a batch also `rows` `[s]`, the cache rows written, `spans` `[s, 2]`, the
 /// first row and one past the last row that each token sees, and, as the first input, `slots`
-/// `[s]`, the sequences, if tokens are chosen. For [`Wanted::Drawn`] also `draws`.
+/// `[s]`, the sequences, if tokens are chosen. For [`DecoderOutput::Sample`] also `sample_params`.
 pub(super) fn decoder(
     config: &Config,
     weights: &[Weight],
     cache: CacheShape,
-    run: Run,
-    wanted: Wanted,
+    input: DecoderInput,
+    output: DecoderOutput,
 ) -> Result<Graph> {
     let architecture = config.architecture;
-    let name = match run {
-        Run::One => format!("{} {wanted:?}", architecture.name),
-        Run::Ahead => format!("{} {wanted:?} ahead", architecture.name),
-        Run::Each => format!("{} {wanted:?} each", architecture.name),
-        Run::EachAhead => format!("{} {wanted:?} each ahead", architecture.name),
-    };
+    let name = format!("{} {}{}", architecture.name, output.label(), input.suffix());
     let mut graph = Graph::new(name);
-    let s = if run == Run::Ahead { Dim::new(1) } else { Dim::symbol(SEQ) };
+    let s = if input == DecoderInput::RunAhead { Dim::new(1) } else { Dim::symbol(SEQ) };
     let base = if cache.sequences == 1 { Dim::new(0) } else { Dim::symbol(BASE) };
-    let chosen = Chosen::new(&mut graph, cache, run, wanted, &base);
+    let chosen = Chosen::new(&mut graph, cache, input, output, &base);
     let tokens = match &chosen {
-        Some(chosen) if run.is_ahead() => chosen.read(&mut graph, chosen.state)?, // [1], or [s]
-        _ => graph.input("tokens", Shape::new([s.clone()]), DType::I32),          // [s]
+        Some(chosen) if input.is_run_ahead() => chosen.read(&mut graph, chosen.state)?, // [1], or [s]
+        _ => graph.input("tokens", Shape::new([s.clone()]), DType::I32),                // [s]
     };
     let positions = graph.input("positions", Shape::new([s.clone()]), DType::I32); // [s]
-    let place = match run {
-        Run::One | Run::Ahead => Place::From(base),
-        Run::Each | Run::EachAhead => Place::Rows {
+    let place = match input {
+        DecoderInput::Tokens | DecoderInput::RunAhead => Place::From(base),
+        DecoderInput::Batch | DecoderInput::BatchRunAhead => Place::Rows {
             rows: graph.input("rows", Shape::new([s.clone()]), DType::I32),
             spans: graph.input("spans", Shape::new([s.clone(), Dim::new(2)]), DType::I32),
         },
@@ -158,12 +183,12 @@ pub(super) fn decoder(
         }
         x = b.binary(layer, "ffn_residual", BinaryOp::Add, x, y)?; // [s, d]
     }
-    if wanted == Wanted::Cache {
+    if output == DecoderOutput::Nothing {
         return Ok(b.graph);
     }
 
     // From here on, one row per sequence or per token.
-    if !run.is_of_each() && wanted != Wanted::AllLogits {
+    if !input.is_batch() && output != DecoderOutput::AllLogits {
         let last = Op::Slice { axis: 0, start: s - Dim::new(1), len: Dim::new(1), step: 1 };
         x = b.add("last", last, &[x])?; // [1, d]
     }
@@ -173,16 +198,16 @@ pub(super) fn decoder(
         true => b.add("output", Op::linear(), &[x, embedding])?, // [1, v]
         false => b.product("output", x)?,                        // [1, v]
     };
-    if !wanted.is_token() {
+    if !output.is_token() {
         b.graph.output("logits", logits)?;
         return Ok(b.graph);
     }
-    let mut token = match wanted {
-        Wanted::Drawn => {
-            let rows = if run.is_of_each() { b.tokens.clone() } else { Dim::new(1) };
-            let shape = Shape::new([rows, Draw::WORDS.into()]);
-            let draws = b.graph.input("draws", shape, DType::U32); // [1, 7] or [s, 7]
-            b.add("sample", Op::Sample, &[logits, draws])?
+    let mut token = match output {
+        DecoderOutput::Sample => {
+            let rows = if input.is_batch() { b.tokens.clone() } else { Dim::new(1) };
+            let shape = Shape::new([rows, SampleParams::WORDS.into()]);
+            let params = b.graph.input("sample_params", shape, DType::U32); // [1, 7] or [s, 7]
+            b.add("sample", Op::Sample, &[logits, params])?
         }
         _ => b.add("argmax", Op::Greedy, &[logits])?,
     }; // [1], or [s] of each sequence
@@ -213,15 +238,15 @@ impl Chosen {
     fn new(
         graph: &mut Graph,
         cache: CacheShape,
-        run: Run,
-        wanted: Wanted,
+        input: DecoderInput,
+        output: DecoderOutput,
         base: &Dim,
     ) -> Option<Chosen> {
-        if !wanted.is_token() && !run.is_ahead() {
+        if !output.is_token() && !input.is_run_ahead() {
             return None;
         }
         let state = graph.state(CHOSEN, Shape::new([cache.sequences]), DType::U32);
-        let at = match run.is_of_each() {
+        let at = match input.is_batch() {
             true => At::Slots(graph.input("slots", Shape::new([Dim::symbol(SEQ)]), DType::I32)),
             false => At::Row(base.floor_div(&Dim::from(cache.context))),
         };
@@ -262,10 +287,10 @@ impl Config {
     ///
     /// # Errors
     /// Invalid, naming the weight, if a size is not a multiple of the format's block.
-    pub fn graph(&self, format: Format, context: usize, wanted: Wanted) -> Result<Graph> {
+    pub fn graph(&self, format: Format, context: usize, output: DecoderOutput) -> Result<Graph> {
         let stored = |_: &str, _: &[u64], need| Ok((need == Need::Required).then_some(format));
         let cache = CacheShape { sequences: 1, context, dtype: DType::F32 };
-        decoder(self, &weights::table(self, stored)?, cache, Run::One, wanted)
+        decoder(self, &weights::table(self, stored)?, cache, DecoderInput::Tokens, output)
     }
 }
 

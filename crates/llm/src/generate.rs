@@ -3,6 +3,7 @@
 use std::ops::ControlFlow;
 use std::time::Duration;
 
+use super::run_ahead::RunAhead;
 use super::sampler::{Sampler, Sampling};
 use super::session::Session;
 use super::tokenizer::{EncodeOptions, Tokenizer};
@@ -12,6 +13,7 @@ use warploom::error::{Error, Result};
 
 /// Generation settings.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct GenerateOptions {
     /// Maximum tokens to generate.
     pub max_tokens: usize,
@@ -35,8 +37,16 @@ impl Default for GenerateOptions {
     }
 }
 
+crate::setters!(GenerateOptions {
+    max_tokens: usize,
+    sampling: Sampling,
+    parse_special: bool,
+    ignore_stop: bool,
+});
+
 /// Events during generation.
 #[derive(Clone, Copy, Debug, PartialEq)]
+#[non_exhaustive]
 pub enum Event<'a> {
     /// The prompt has been read; its number of tokens.
     Prompt(usize),
@@ -54,6 +64,7 @@ pub type OnEvent<'a> = dyn FnMut(Event<'_>) -> ControlFlow<()> + 'a;
 
 /// The reason generation ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Finish {
     /// The model generated an end token.
     Stop,
@@ -65,8 +76,21 @@ pub enum Finish {
     Interrupted,
 }
 
+impl Finish {
+    /// Its word in reports: `stop`, `length`, `context`, `interrupted`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Finish::Stop => "stop",
+            Finish::Length => "length",
+            Finish::Context => "context",
+            Finish::Interrupted => "interrupted",
+        }
+    }
+}
+
 /// The generated text and its timing.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct Generated {
     /// The text, without the prompt.
     pub text: String,
@@ -95,13 +119,11 @@ impl Generated {
 }
 
 impl Session {
-    /// Reads a prompt and generates text, passing each part to `on_event`. This and the other
-    /// futures of a session never block the polling thread for long: see
-    /// [`warploom::runtime`].
+    /// Reads a prompt and generates text, passing each part to `on_event`.
     ///
     /// # Errors
     /// Invalid, if the prompt is empty or does not fit the context; device errors.
-    pub async fn generate(
+    pub async fn generate_async(
         &mut self,
         prompt: &str,
         options: &GenerateOptions,
@@ -111,15 +133,15 @@ impl Session {
         let tokenizer = model.tokenizer();
         let encode = EncodeOptions { add_bos: true, parse_special: options.parse_special };
         let prompt_tokens = tokenizer.encode(prompt, encode)?;
-        self.generate_tokens(&prompt_tokens, &[], options, on_event).await
+        self.generate_tokens_async(&prompt_tokens, &[], options, on_event).await
     }
 
-    /// As [`Session::generate`], from the tokens of a prompt. `before` is the text already in the
-    /// cache, for the repetition penalty.
+    /// As [`Session::generate_async`], from the tokens of a prompt. `before` is the text already in
+    /// the cache, for the repetition penalty.
     ///
     /// # Errors
-    /// As [`Session::generate`].
-    pub async fn generate_tokens(
+    /// As [`Session::generate_async`].
+    pub async fn generate_tokens_async(
         &mut self,
         prompt_tokens: &[u32],
         before: &[u32],
@@ -150,7 +172,7 @@ impl Session {
         let first = Clock::now();
         let ended = match writer.begin(token)? {
             Some(finish) => finish,
-            None if options.sampling.wanted().is_token() && self.tokens_ahead() > 1 => {
+            None if options.sampling.output_kind().is_token() && self.runs_ahead() > 1 => {
                 self.write_ahead(&mut writer).await?
             }
             None => self.write_on(&mut writer, &mut sampler).await?,
@@ -178,18 +200,15 @@ impl Session {
     /// Generates with on-device sampling, run ahead of the host.
     async fn write_ahead(&mut self, writer: &mut Writer<'_>) -> Result<Finish> {
         let sampling = &writer.options.sampling;
-        let mut ahead = self.ahead(0, sampling.wanted())?;
+        let mut ahead = RunAhead::new(self, 0, sampling.output_kind())?;
         let finish = loop {
             let left = writer.left();
             if left == 0 {
                 break Finish::Length;
             }
             while !ahead.is_full() && ahead.running() < left && ahead.room() > 0 {
-                let inputs = match sampling.is_argmax() {
-                    true => Vec::new(),
-                    false => vec![sampling.draw(writer.seen.len() + ahead.running()).bytes()],
-                };
-                ahead.begin(inputs).await?;
+                let params = sampling.params(writer.seen.len() + ahead.running());
+                ahead.begin((!sampling.is_argmax()).then_some(&params)).await?;
             }
             let Some(token) = ahead.next().await? else { break Finish::Context };
             if let Some(finish) = writer.take(token)? {
@@ -201,18 +220,34 @@ impl Session {
         Ok(finish)
     }
 
-    /// As [`Session::generate`], blocking.
+    /// As [`Session::generate_async`], blocking.
     ///
     /// # Errors
-    /// As [`Session::generate`].
+    /// As [`Session::generate_async`].
     #[cfg(not(target_arch = "wasm32"))]
-    pub fn generate_blocking(
+    pub fn generate(
         &mut self,
         prompt: &str,
         options: &GenerateOptions,
         on_event: &mut OnEvent<'_>,
     ) -> Result<Generated> {
-        warploom::base::platform::block_on(self.generate(prompt, options, on_event))
+        warploom::base::platform::block_on(self.generate_async(prompt, options, on_event))
+    }
+
+    /// As [`Session::generate_tokens_async`], blocking.
+    ///
+    /// # Errors
+    /// As [`Session::generate_async`].
+    #[cfg(not(target_arch = "wasm32"))]
+    pub fn generate_tokens(
+        &mut self,
+        prompt_tokens: &[u32],
+        before: &[u32],
+        options: &GenerateOptions,
+        on_event: &mut OnEvent<'_>,
+    ) -> Result<Generated> {
+        let generated = self.generate_tokens_async(prompt_tokens, before, options, on_event);
+        warploom::base::platform::block_on(generated)
     }
 }
 

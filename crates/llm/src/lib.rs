@@ -1,17 +1,66 @@
 //! Language models: from a GGUF file to text.
 //!
+//! A chat in ten lines:
+//!
+//! ```no_run
+//! use std::ops::ControlFlow;
+//! use warploom_llm::chat::{Chat, ChatOptions};
+//! use warploom_llm::{Event, Model, Session};
+//! use warploom_models::gguf::Access;
+//!
+//! # fn main() -> warploom::Result<()> {
+//! let model = Model::open("model.gguf", Access::Mmap)?;
+//! let mut chat = Chat::new(Session::builder(model).context(4096).build()?)?;
+//! let reply = chat.send("Tell me of a fox.", &ChatOptions::default(), &mut |event| {
+//!     if let Event::Text(text) = event {
+//!         print!("{text}");
+//!     }
+//!     ControlFlow::Continue(()) // `Break` ends the answer here.
+//! })?;
+//! println!("\n{:.0} tokens/s", reply.generated.decode_rate());
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! Below that, a session takes steps. Here the prompt of one text and eight more tokens, which the
+//! device chooses without waiting for the host:
+//!
+//! ```no_run
+//! use warploom_llm::{Model, Output, Session, StepRequest};
+//!
+//! # fn steps(model: std::sync::Arc<Model>, prompt: &[u32]) -> warploom::Result<()> {
+//! let mut session = Session::builder(model).sequences(4).build()?;
+//! let first = session.step(StepRequest::tokens(0, prompt, Output::Greedy))?.token()?;
+//! let more = session.step(StepRequest::run_ahead(&[0], 8, Output::Greedy))?.tokens()?;
+//! // One token of each of two sequences, and the logits after them.
+//! let batch = [(0, more[7]), (1, first)];
+//! let output = session.step(StepRequest::batch(&batch, Output::Logits))?;
+//! for row in output.rows() {
+//!     println!("{} logits", row.len());
+//! }
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! Plain names block and exist on native targets only; their `_async` twins exist everywhere.
+//! Structs of options and results may get more fields, and enums more variants: options have a
+//! constructor and setters.
+//!
 //! The text side is independent of the device: `tokenizer` and `utf8` convert text to ids and back,
 //! `config` reads a model's hyperparameters, `sampler` picks the next id from logits.
-//! `architecture` is the table of differences between models, `weights` finds the tensors,
-//! `decoder` builds the forward pass as a graph, `session` keeps weights and KV cache on a device
-//! and replays a plan for each token, `batch` decodes several sequences at once, `draws` samples on
-//! the device, `ahead` is run-ahead decoding (several tokens without a host round trip), `generate`
-//! goes from a prompt to text, `chat` from messages to an answer, `perplexity` measures how well
-//! the model predicts a text. `huggingface` presents a folder of safetensors as a GGUF file, and
-//! `quantize` writes one with smaller weights.
+//! `architecture` is the table of differences between models, `weights` finds the tensors, `rope`
+//! computes the rotary frequencies, `decoder` builds the forward pass as a graph. `builder` makes a
+//! session: `planner` plans its runs, `prewarm` does so early, `upload` brings the weights to the
+//! device. `session` keeps weights and KV cache there and replays a plan for each step; `step` is
+//! its interface, `batch` decodes several sequences at once, `device_sampling` chooses the next
+//! token, `run_ahead` decodes several tokens without a host round trip. `generate` goes from a
+//! prompt to text, `chat` from messages to an answer, `perplexity` measures how well the model
+//! predicts a text. `huggingface` presents a folder of safetensors as a GGUF file, and `quantize`
+//! writes one with smaller weights.
 
 mod architecture;
 mod batch;
+mod builder;
 pub mod chat;
 pub mod config;
 mod decoder;
@@ -23,19 +72,24 @@ mod generate;
 pub mod huggingface;
 mod model;
 mod perplexity;
+mod planner;
 mod pretokenizer;
 mod prewarm;
 #[cfg(not(target_arch = "wasm32"))]
 pub mod quantize;
+mod rope;
 mod run_ahead;
 mod run_ahead_batch;
 pub mod sampler;
 mod sentencepiece;
 mod session;
+mod setters;
 mod shape_buckets;
 pub mod shapes;
+mod step;
 pub mod tokenizer;
 mod tokenizer_json;
+mod upload;
 pub mod utf8;
 mod vocabulary;
 mod weights;
@@ -44,12 +98,13 @@ mod yarn;
 #[cfg(test)]
 mod test_file;
 
-pub use batch::class_of_each;
-pub use decoder::{BASE, CacheShape, PAST, Run, SEQ, Wanted};
+pub use batch::class_of_batch;
+pub use builder::{OnUpload, SessionBuilder};
+pub use decoder::{BASE, CacheShape, DecoderInput, DecoderOutput, PAST, SEQ};
 pub use generate::{Event, Finish, GenerateOptions, Generated, OnEvent};
 pub use model::Model;
 pub use perplexity::{OnWindow, Perplexity, PerplexityOptions};
-pub use prewarm::Expected;
 pub use sampler::{Sampler, Sampling};
-pub use session::{MAX_SEQUENCES, Session, SessionOptions};
+pub use session::{MAX_SEQUENCES, Session};
 pub use shape_buckets::{class_of, classes};
+pub use step::{NextToken, Output, StepInput, StepOutput, StepRequest};

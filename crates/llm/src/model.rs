@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::config::Config;
-use super::decoder::{self, CacheShape, Run, Wanted};
+use super::decoder::{self, CacheShape, DecoderInput, DecoderOutput};
 #[cfg(not(target_arch = "wasm32"))]
 use super::huggingface::Folder;
 use super::tokenizer::Tokenizer;
@@ -107,9 +107,9 @@ impl Model {
     ///
     /// # Errors
     /// None for a model that opened; otherwise errors of graph building.
-    pub fn graph(&self, context: usize, wanted: Wanted) -> Result<Graph> {
+    pub fn graph(&self, context: usize, output: DecoderOutput) -> Result<Graph> {
         let cache = CacheShape { sequences: 1, context, dtype: DType::F32 };
-        self.graph_with(&self.weights, cache, Run::One, wanted)
+        self.graph_with(&self.weights, cache, DecoderInput::Tokens, output)
     }
 
     /// The forward pass over the KV cache of several sequences, for tokens of one of them or one
@@ -124,10 +124,10 @@ impl Model {
         &self,
         kind: DeviceKind,
         cache: CacheShape,
-        run: Run,
-        wanted: Wanted,
+        input: DecoderInput,
+        output: DecoderOutput,
     ) -> Result<Graph> {
-        self.graph_with(&self.weights_on(kind), cache, run, wanted)
+        self.graph_with(&self.weights_on(kind), cache, input, output)
     }
 
     /// The same, with weights in these formats.
@@ -135,10 +135,10 @@ impl Model {
         &self,
         weights: &[Weight],
         cache: CacheShape,
-        run: Run,
-        wanted: Wanted,
+        input: DecoderInput,
+        output: DecoderOutput,
     ) -> Result<Graph> {
-        decoder::decoder(&self.config, weights, cache, run, wanted)
+        decoder::decoder(&self.config, weights, cache, input, output)
     }
 
     /// The weights in the formats that a device keeps; on a CPU, those of the file.

@@ -6,18 +6,21 @@
 
 use std::ops::ControlFlow;
 
-use super::decoder::Wanted;
 use super::session::Session;
+use super::step::{Output, StepRequest};
 use warploom::error::{Error, Result};
 
 /// Settings of the measurement.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct PerplexityOptions {
     /// Tokens of a window, without the begin token; `None` fills the context.
     pub window: Option<usize>,
     /// Tokens at the start of each window that are read but not counted.
     pub skip: usize,
 }
+
+crate::setters!(PerplexityOptions { window: Option<usize>, skip: usize });
 
 /// Progress callback: the result so far and the total tokens; returns whether to continue. `Send`
 /// on native builds.
@@ -88,7 +91,7 @@ impl Session {
     /// # Errors
     /// Invalid, if no token would count, a window is larger than the context, or a token is outside
     /// the vocabulary; device, for NaN or infinite logits; errors of the run.
-    pub async fn perplexity(
+    pub async fn perplexity_async(
         &mut self,
         tokens: &[u32],
         options: &PerplexityOptions,
@@ -131,15 +134,10 @@ impl Session {
             while at + 1 < read.len() {
                 let end = (at + RUN).min(read.len() - 1);
                 // Tokens before the first counted one only fill the cache.
-                if end < first {
-                    self.run(&read[at..end], Wanted::Cache).await?;
-                } else {
-                    let bytes = self.run(&read[at..end], Wanted::AllLogits).await?;
-                    let logits: Vec<f32> = bytemuck::pod_collect_to_vec(&bytes);
-                    let rows = logits.chunks_exact(logits.len() / (end - at));
-                    for (i, row) in (at + 1..=end).zip(rows).filter(|(i, _)| *i >= first) {
-                        done.add(row, read[i]);
-                    }
+                let output = if end < first { Output::Nothing } else { Output::AllLogits };
+                let out = self.step_async(StepRequest::tokens(0, &read[at..end], output)).await?;
+                for (i, row) in (at + 1..=end).zip(out.rows()).filter(|(i, _)| *i >= first) {
+                    done.add(row, read[i]);
                 }
                 at = end;
                 if !done.sum.is_finite() {
@@ -154,18 +152,18 @@ impl Session {
         Ok(done)
     }
 
-    /// As [`Session::perplexity`], blocking.
+    /// As [`Session::perplexity_async`], blocking.
     ///
     /// # Errors
-    /// As [`Session::perplexity`].
+    /// As [`Session::perplexity_async`].
     #[cfg(not(target_arch = "wasm32"))]
-    pub fn perplexity_blocking(
+    pub fn perplexity(
         &mut self,
         tokens: &[u32],
         options: &PerplexityOptions,
         progress: &mut OnWindow<'_>,
     ) -> Result<Perplexity> {
-        warploom::base::platform::block_on(self.perplexity(tokens, options, progress))
+        warploom::base::platform::block_on(self.perplexity_async(tokens, options, progress))
     }
 }
 

@@ -2,151 +2,153 @@
 
 use std::sync::Arc;
 
-use super::decoder::{CacheShape, Run, Wanted};
-use super::model::Model;
-use super::session::Kind;
-use super::shape_buckets::{CLASSES, class_index, class_of_kind};
-use super::weights::Weight;
-use warploom::base::{ComputeMode, ShapeClass};
+use super::decoder::{DecoderInput, DecoderOutput};
+use super::planner::{DeviceModel, PlanKey, Ready};
+#[cfg(not(target_arch = "wasm32"))]
+use super::shape_buckets::class_of_key;
+use super::shape_buckets::{CLASSES, bucket_of};
+#[cfg(not(target_arch = "wasm32"))]
 use warploom::error::Result;
-use warploom::ir::{Graph, computing_in};
-use warploom::plan::Plan;
 use warploom::provider::{DeviceKind, DeviceProfile};
-use warploom::runtime::Runtime;
 
-/// The shape of the first text of a new session. It does not affect results: if it is correct, the
-/// first token comes sooner.
+/// The shape of the first text of a new session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Expected {
+pub(super) struct Expected {
     /// Tokens of its prompt.
-    pub tokens: usize,
-    /// The output after the prompt and after each later token:
-    /// [`Sampling::wanted`](super::Sampling::wanted).
-    pub wanted: Wanted,
+    pub(super) tokens: usize,
+    /// The output after the prompt and after each later token.
+    pub(super) output: DecoderOutput,
 }
 
 impl Expected {
     /// The plans of such a text: for its prompt, and for later tokens if that is a different plan.
-    fn kinds(&self, profile: &DeviceProfile) -> (Vec<Kind>, Option<Kind>) {
-        let one = |tokens: usize, wanted| {
-            let class = class_index(tokens).ok()?;
-            Some(Kind { run: Run::One, class, wanted })
+    fn keys(&self, profile: &DeviceProfile) -> (Vec<PlanKey>, Option<PlanKey>) {
+        let one = |tokens: usize, output| {
+            let bucket = bucket_of(tokens).ok()?;
+            Some(PlanKey { input: DecoderInput::Tokens, bucket, output })
         };
         let most = CLASSES[3].1;
         let last = self.tokens.saturating_sub(1) % most + 1;
-        let early = (self.tokens > most).then(|| one(most, Wanted::Cache)).flatten();
-        let next = match self.wanted.is_token() && profile.kind != DeviceKind::Cpu {
-            true => Some(Kind { run: Run::Ahead, class: 0, wanted: self.wanted }),
-            false => one(1, self.wanted),
+        let early = (self.tokens > most).then(|| one(most, DecoderOutput::Nothing)).flatten();
+        let next = match self.output.is_token() && profile.kind != DeviceKind::Cpu {
+            true => Some(PlanKey { input: DecoderInput::RunAhead, bucket: 0, output: self.output }),
+            false => one(1, self.output),
         };
-        let prompt: Vec<Kind> = [early, one(last, self.wanted)].into_iter().flatten().collect();
+        let prompt: Vec<PlanKey> = [early, one(last, self.output)].into_iter().flatten().collect();
         let next = next.filter(|next| !prompt.contains(next));
         (prompt, next)
     }
 }
 
-/// The inputs from which the plans of a session are made.
-pub(super) struct Planner<'a> {
-    pub(super) runtime: &'a Runtime,
-    pub(super) model: &'a Arc<Model>,
-    pub(super) weights: &'a [Weight],
-    pub(super) cache: CacheShape,
-    pub(super) mode: ComputeMode,
-    pub(super) deterministic: bool,
-}
-
-/// A plan of a kind, and its graph.
-pub(super) struct Ready {
-    pub(super) kind: Kind,
-    pub(super) graph: Graph,
-    pub(super) plan: Plan,
-}
-
-impl Planner<'_> {
-    /// The graph of a run.
-    pub(super) fn graph(&self, run: Run, wanted: Wanted) -> Result<Graph> {
-        computing_in(&self.model.graph_with(self.weights, self.cache, run, wanted)?, self.mode)
-    }
-
-    /// Its plan for a shape bucket, after a search for the fastest engines if tuning asks for it.
-    pub(super) fn plan(&self, graph: &Graph, class: &ShapeClass) -> Result<Plan> {
-        #[cfg(not(target_arch = "wasm32"))]
-        self.runtime.tune_at_first_use(graph, class, &self.runtime.plan_options())?;
-        let mut options = self.runtime.plan_options();
-        options.deterministic |= self.deterministic;
-        Plan::new(graph, class, self.runtime.device().profile(), &options)
-    }
-
-    /// The plan of a kind and its graph, made without blocking the thread that polls. `graph` is
-    /// the graph, if there is one already.
-    pub(super) async fn plan_async(
-        &self,
-        graph: Option<&Graph>,
-        kind: Kind,
-    ) -> Result<(Plan, Graph)> {
-        let (model, weights) = (self.model.clone(), self.weights.to_vec());
-        let (cache, mode, deterministic) = (self.cache, self.mode, self.deterministic);
-        let graph = graph.cloned();
-        let made = self.runtime.offload(move |runtime| {
-            let (model, weights) = (&model, &weights[..]);
-            let planner = Planner { runtime, model, weights, cache, mode, deterministic };
-            let graph = graph.map_or_else(|| planner.graph(kind.run, kind.wanted), Ok)?;
-            Ok((planner.plan(&graph, &class_of_kind(kind, cache))?, graph))
-        });
-        made.await
-    }
-
-    /// Does `work` on this thread, and on another makes plans for the expected text and compiles
-    /// their kernels. Errors there are ignored: the plan is made again on first use.
+/// Plans of the first text in the making.
+pub(super) struct Prewarm {
     #[cfg(not(target_arch = "wasm32"))]
-    pub(super) fn beside<T>(
-        &self,
-        expected: Option<Expected>,
-        work: impl FnOnce() -> T,
-    ) -> (T, Vec<Ready>) {
+    thread: Option<(std::thread::JoinHandle<Vec<Ready>>, Arc<Done>)>,
+}
+
+#[cfg(not(target_arch = "wasm32"))]
+impl Prewarm {
+    /// Makes plans for the expected text on a thread, and compiles their kernels. Errors there are
+    /// ignored: the plan is made again on first use.
+    pub(super) fn begin(on: &Arc<DeviceModel>, expected: Option<Expected>) -> Prewarm {
         // A search must have the device to itself for its measurements.
-        let expected = expected.filter(|_| !self.runtime.searches_at_first_use());
-        let Some(expected) = expected else { return (work(), Vec::new()) };
-        std::thread::scope(|scope| {
-            let plans = || self.ready(expected);
-            let thread = std::thread::Builder::new().name("warploom-plans".into());
-            let thread = thread.spawn_scoped(scope, plans);
-            let done = work();
-            let plans = thread.ok().and_then(|thread| thread.join().ok());
-            (done, plans.unwrap_or_default())
+        let expected = expected.filter(|_| !on.runtime.searches_at_first_use());
+        let Some(expected) = expected else { return Prewarm { thread: None } };
+        let (on, done) = (on.clone(), Arc::new(Done::default()));
+        let ended = DoneOnDrop(done.clone());
+        let thread = std::thread::Builder::new().name("warploom-plans".into());
+        let thread = thread.spawn(move || {
+            let _ended = ended;
+            ready(&on, expected)
+        });
+        Prewarm { thread: thread.ok().map(|thread| (thread, done)) }
+    }
+
+    /// Waits for the plans.
+    pub(super) async fn end(self) -> Vec<Ready> {
+        let Some((thread, done)) = self.thread else { return Vec::new() };
+        done.wait().await;
+        // The thread has nothing left to do. A panic there costs its plans.
+        thread.join().unwrap_or_default()
+    }
+}
+
+/// A browser page has one thread.
+#[cfg(target_arch = "wasm32")]
+impl Prewarm {
+    pub(super) fn begin(_: &Arc<DeviceModel>, _: Option<Expected>) -> Prewarm {
+        Prewarm {}
+    }
+
+    pub(super) async fn end(self) -> Vec<Ready> {
+        Vec::new()
+    }
+}
+
+/// Whether a thread has ended, for a future.
+#[cfg(not(target_arch = "wasm32"))]
+#[derive(Default)]
+struct Done(std::sync::Mutex<(bool, Option<std::task::Waker>)>);
+
+#[cfg(not(target_arch = "wasm32"))]
+impl Done {
+    /// No code panics while the lock is held, so the state is always consistent.
+    fn state(&self) -> std::sync::MutexGuard<'_, (bool, Option<std::task::Waker>)> {
+        self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+
+    async fn wait(&self) {
+        std::future::poll_fn(|context| {
+            let mut state = self.state();
+            match state.0 {
+                true => std::task::Poll::Ready(()),
+                false => {
+                    state.1 = Some(context.waker().clone());
+                    std::task::Poll::Pending
+                }
+            }
         })
+        .await;
     }
+}
 
-    /// A browser page has one thread.
-    #[cfg(target_arch = "wasm32")]
-    pub(super) fn beside<T>(
-        &self,
-        _: Option<Expected>,
-        work: impl FnOnce() -> T,
-    ) -> (T, Vec<Ready>) {
-        (work(), Vec::new())
-    }
+/// Marks the end of a thread, even after a panic.
+#[cfg(not(target_arch = "wasm32"))]
+struct DoneOnDrop(Arc<Done>);
 
-    #[cfg(not(target_arch = "wasm32"))]
-    fn ready(&self, expected: Expected) -> Vec<Ready> {
-        let device = self.runtime.device();
-        let (prompt, next) = expected.kinds(device.profile());
-        let made = |kind: Kind| -> Result<Ready> {
-            let graph = self.graph(kind.run, kind.wanted)?;
-            let plan = self.plan(&graph, &class_of_kind(kind, self.cache))?;
-            Ok(Ready { kind, graph, plan })
+#[cfg(not(target_arch = "wasm32"))]
+impl Drop for DoneOnDrop {
+    fn drop(&mut self) {
+        let waker = {
+            let mut state = self.0.state();
+            state.0 = true;
+            state.1.take()
         };
-        let mut ready: Vec<Ready> = prompt.into_iter().flat_map(made).collect();
-        // Only the kernels of the first token: with cold caches it would wait for the others, too.
-        let kernels = ready.iter().flat_map(|ready| ready.plan.recording.kernels.clone());
-        let kernels: Vec<_> = kernels.collect();
-        let compiling: Vec<_> = kernels.iter().map(|kernel| device.compile(kernel)).collect();
-        ready.extend(next.map(made).into_iter().flatten());
-        for compiled in compiling {
-            let _ = warploom::base::platform::block_on(compiled);
+        if let Some(waker) = waker {
+            waker.wake();
         }
-        ready
     }
+}
+
+#[cfg(not(target_arch = "wasm32"))]
+fn ready(on: &DeviceModel, expected: Expected) -> Vec<Ready> {
+    let device = on.runtime.device();
+    let (prompt, next) = expected.keys(device.profile());
+    let made = |key: PlanKey| -> Result<Ready> {
+        let graph = on.graph(key.input, key.output)?;
+        let plan = on.plan(&graph, &class_of_key(key, on.cache))?;
+        Ok(Ready { key, graph, plan })
+    };
+    let mut ready: Vec<Ready> = prompt.into_iter().flat_map(made).collect();
+    // Only the kernels of the first token: with cold caches it would wait for the others, too.
+    let kernels = ready.iter().flat_map(|ready| ready.plan.recording.kernels.clone());
+    let kernels: Vec<_> = kernels.collect();
+    let compiling: Vec<_> = kernels.iter().map(|kernel| device.compile(kernel)).collect();
+    ready.extend(next.map(made).into_iter().flatten());
+    for compiled in compiling {
+        let _ = warploom::base::platform::block_on(compiled);
+    }
+    ready
 }
 
 #[cfg(test)]
@@ -159,30 +161,43 @@ mod tests {
     fn a_text_takes_a_plan_for_each_class_that_its_runs_fall_in() {
         let gpu = NullProvider::device(&OpenOptions::default()).profile().clone();
         let cpu = DeviceProfile { kind: DeviceKind::Cpu, ..gpu.clone() };
-        let kinds = |tokens, wanted, profile: &DeviceProfile| {
-            let (prompt, next) = Expected { tokens, wanted }.kinds(profile);
+        let keys = |tokens, output, profile: &DeviceProfile| {
+            let (prompt, next) = Expected { tokens, output }.keys(profile);
             prompt
                 .iter()
                 .chain(&next)
-                .map(|kind| (kind.run, kind.class, kind.wanted))
+                .map(|key| (key.input, key.bucket, key.output))
                 .collect::<Vec<_>>()
         };
-        let ahead = |wanted| (Run::Ahead, 0, wanted);
+        let ahead = |output| (DecoderInput::RunAhead, 0, output);
         assert_eq!(
-            kinds(16, Wanted::Drawn, &gpu),
-            [(Run::One, 2, Wanted::Drawn), ahead(Wanted::Drawn)]
+            keys(16, DecoderOutput::Sample, &gpu),
+            [(DecoderInput::Tokens, 2, DecoderOutput::Sample), ahead(DecoderOutput::Sample)]
         );
         assert_eq!(
-            kinds(1, Wanted::Token, &gpu),
-            [(Run::One, 0, Wanted::Token), ahead(Wanted::Token)]
+            keys(1, DecoderOutput::Greedy, &gpu),
+            [(DecoderInput::Tokens, 0, DecoderOutput::Greedy), ahead(DecoderOutput::Greedy)]
         );
         // If the host chooses, or nothing runs ahead, one plan serves both.
-        assert_eq!(kinds(1, Wanted::Logits, &gpu), [(Run::One, 0, Wanted::Logits)]);
-        assert_eq!(kinds(1, Wanted::Token, &cpu), [(Run::One, 0, Wanted::Token)]);
         assert_eq!(
-            kinds(1024 + 9, Wanted::Token, &gpu),
-            [(Run::One, 3, Wanted::Cache), (Run::One, 2, Wanted::Token), ahead(Wanted::Token)]
+            keys(1, DecoderOutput::Logits, &gpu),
+            [(DecoderInput::Tokens, 0, DecoderOutput::Logits)]
         );
-        assert_eq!(kinds(512, Wanted::Token, &gpu)[0], (Run::One, 3, Wanted::Token));
+        assert_eq!(
+            keys(1, DecoderOutput::Greedy, &cpu),
+            [(DecoderInput::Tokens, 0, DecoderOutput::Greedy)]
+        );
+        assert_eq!(
+            keys(1024 + 9, DecoderOutput::Greedy, &gpu),
+            [
+                (DecoderInput::Tokens, 3, DecoderOutput::Nothing),
+                (DecoderInput::Tokens, 2, DecoderOutput::Greedy),
+                ahead(DecoderOutput::Greedy)
+            ]
+        );
+        assert_eq!(
+            keys(512, DecoderOutput::Greedy, &gpu)[0],
+            (DecoderInput::Tokens, 3, DecoderOutput::Greedy)
+        );
     }
 }

@@ -6,10 +6,11 @@
 //! devices implement too: a seed gives the same text wherever the logits are the same.
 
 use warploom::error::{Error, Result};
-use warploom::sampling::{Choice, Draw, NoToken, choose};
+use warploom::sampling::{Choice, NoToken, SampleParams, choose};
 
-/// How the next token is chosen.
+/// How the next token is chosen. The defaults are those of its fields.
 #[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
 pub struct Sampling {
     /// Divides the logits before the draw. 0 is greedy: the largest logit, the lowest id among
     /// equals. Default 0.8.
@@ -45,6 +46,16 @@ impl Default for Sampling {
     }
 }
 
+crate::setters!(Sampling {
+    temperature: f32,
+    top_k: usize,
+    top_p: f32,
+    min_p: f32,
+    repetition_penalty: f32,
+    repeat_last_n: usize,
+    seed: u64,
+});
+
 impl Sampling {
     /// Always the most probable token; no penalty.
     pub fn greedy() -> Sampling {
@@ -57,17 +68,17 @@ impl Sampling {
     }
 
     /// Whether recent tokens change the logits, which only the host implements. If not,
-    /// [`Sampling::draw`] is all that a device needs.
+    /// [`Sampling::params`] is all that a device needs.
     pub fn penalises(&self) -> bool {
         self.repetition_penalty != 1.0 && self.repeat_last_n > 0
     }
 
     /// The sampling parameters of the token after `position` others, with penalties applied.
-    pub fn draw(&self, position: usize) -> Draw {
+    pub fn params(&self, position: usize) -> SampleParams {
         let greedy = self.temperature == 0.0;
         let natural = std::f64::consts::LOG2_E / f64::from(self.temperature);
         let fixed = |share: f32, units: u64| (f64::from(share) * units as f64) as u32;
-        Draw {
+        SampleParams {
             scale: if greedy { 0.0 } else { natural as f32 },
             // A value that does not fit means no limit.
             top_k: if greedy { 1 } else { u32::try_from(self.top_k).unwrap_or(0) },
@@ -139,8 +150,8 @@ impl Sampler {
             check_numbers(logits)?;
             self.penalise(logits, recent)?;
         }
-        let draw = self.sampling.draw(recent.len());
-        NoToken::check(choose(logits, &draw, &mut self.choice)).or_else(|_| {
+        let params = self.sampling.params(recent.len());
+        NoToken::check(choose(logits, &params, &mut self.choice)).or_else(|_| {
             check_numbers(logits)?;
             let n = logits.len();
             Err(Error::invalid(format!("logits: no token of {n} may be chosen")))

@@ -1,8 +1,8 @@
 //! The shape buckets of a session's plans.
 
 use super::batch;
-use super::decoder::{BASE, CacheShape, PAST, Run, SEQ};
-use super::session::Kind;
+use super::decoder::{BASE, CacheShape, DecoderInput, PAST, SEQ};
+use super::planner::PlanKey;
 use warploom::base::ShapeClass;
 use warploom::error::{Error, Result};
 
@@ -23,29 +23,29 @@ pub fn classes(context: usize) -> [ShapeClass; 4] {
 /// # Errors
 /// Invalid, for no tokens or more than the largest bucket holds.
 pub fn class_of(tokens: usize, context: usize) -> Result<ShapeClass> {
-    Ok(classes(context)[class_index(tokens)?].clone())
+    Ok(classes(context)[bucket_of(tokens)?].clone())
 }
 
-pub(super) fn class_index(tokens: usize) -> Result<usize> {
+pub(super) fn bucket_of(tokens: usize) -> Result<usize> {
     let found = CLASSES.iter().position(|(low, high)| (*low..=*high).contains(&tokens));
     found.ok_or_else(|| {
         Error::invalid(format!("a run of {tokens} tokens, a plan is for 1 to {}", CLASSES[3].1))
     })
 }
 
-/// The shape bucket of a kind of plan.
-pub(super) fn class_of_kind(kind: Kind, cache: CacheShape) -> ShapeClass {
-    match kind.run {
-        Run::One | Run::Ahead => {
-            let class = match kind.run {
-                Run::Ahead => ShapeClass::new().with(PAST, 0, cache.context as u64),
-                _ => classes(cache.context)[kind.class].clone(),
+/// The shape bucket of a plan.
+pub(super) fn class_of_key(key: PlanKey, cache: CacheShape) -> ShapeClass {
+    match key.input {
+        DecoderInput::Tokens | DecoderInput::RunAhead => {
+            let class = match key.input {
+                DecoderInput::RunAhead => ShapeClass::new().with(PAST, 0, cache.context as u64),
+                _ => classes(cache.context)[key.bucket].clone(),
             };
             match cache.sequences {
                 1 => class,
                 count => class.with(BASE, 0, ((count - 1) * cache.context) as u64),
             }
         }
-        Run::Each | Run::EachAhead => batch::classes()[kind.class].clone(),
+        DecoderInput::Batch | DecoderInput::BatchRunAhead => batch::classes()[key.bucket].clone(),
     }
 }

@@ -25,8 +25,9 @@ use warploom_models::gguf::Gguf;
 
 pub use super::vocabulary::TokenizerSpec;
 
-/// Encoding options.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// Encoding options. Default: the text alone, with nothing parsed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct EncodeOptions {
     /// Puts the file's prefix tokens before the text, unless it begins with them, and, if the whole
     /// text is encoded, the suffix tokens after it.
@@ -35,6 +36,8 @@ pub struct EncodeOptions {
     /// otherwise they are plain text.
     pub parse_special: bool,
 }
+
+crate::setters!(EncodeOptions { add_bos: bool, parse_special: bool });
 
 /// A tokenizer; can be shared by any number of threads.
 pub struct Tokenizer {

@@ -40,6 +40,7 @@ const PHI3_NAMES: [&str; 2] = ["phi-3", "phi3"];
 
 /// The tokenizer metadata of a file, as plain data.
 #[derive(Clone, Debug, Default, PartialEq)]
+#[non_exhaustive]
 pub struct TokenizerSpec {
     /// `tokenizer.ggml.model`: `gpt2` is byte-level BPE, `llama` SentencePiece's.
     pub model: String,

@@ -4,18 +4,11 @@ use std::borrow::Cow;
 use std::collections::HashSet;
 
 use super::config::{Config, ROPE_FACTORS};
-use super::decoder::CacheShape;
-use super::model::Model;
+use super::rope::{self, LOCAL_ROPE_FREQUENCIES, ROPE_FREQUENCIES};
 use warploom::base::{DType, Format};
 use warploom::error::{Error, Result};
 use warploom::quant;
-use warploom::runtime::Runtime;
 use warploom_models::gguf::Gguf;
-
-/// Name of the bound rotary frequencies, which are computed and not in the file.
-pub(super) const ROPE_FREQUENCIES: &str = "rope.frequencies";
-/// The same for sliding-window layers with separate frequencies.
-pub(super) const LOCAL_ROPE_FREQUENCIES: &str = "rope.frequencies.local";
 
 /// A tensor that the decoder reads.
 #[derive(Clone, Debug, PartialEq)]
@@ -180,18 +173,8 @@ fn checked(file: &Gguf, name: &str, shape: &[u64]) -> Result<Format> {
 
 /// The bytes of a weight for a device: the file's own if the format is the same.
 pub(super) fn bytes<'a>(file: &'a Gguf, config: &Config, weight: &Weight) -> Result<Cow<'a, [u8]>> {
-    if weight.name == ROPE_FREQUENCIES {
-        let factors = match config.has_rope_factors {
-            true => Some(decoded(file, ROPE_FACTORS)?),
-            false => None,
-        };
-        let frequencies = config.rope_frequencies(factors.as_deref())?;
-        return Ok(Cow::Owned(bytemuck::cast_slice(&frequencies).to_vec()));
-    }
-    if let (LOCAL_ROPE_FREQUENCIES, Some(frequencies)) =
-        (weight.name.as_str(), config.local_rope_frequencies())
-    {
-        return Ok(Cow::Owned(bytemuck::cast_slice(&frequencies).to_vec()));
+    if let Some(table) = rope::table(file, config, &weight.name)? {
+        return Ok(Cow::Owned(bytemuck::cast_slice(&table).to_vec()));
     }
     let info = file.tensor(&weight.name)?;
     if info.format()? == weight.format {
@@ -206,7 +189,7 @@ pub(super) fn bytes<'a>(file: &'a Gguf, config: &Config, weight: &Weight) -> Res
 }
 
 /// The values of a tensor as f32.
-fn decoded(file: &Gguf, name: &str) -> Result<Vec<f32>> {
+pub(super) fn decoded(file: &Gguf, name: &str) -> Result<Vec<f32>> {
     let info = file.tensor(name)?;
     let bytes = file.weights(&info)?;
     // At most 32 times the bytes of the file.
@@ -219,26 +202,3 @@ fn decoded(file: &Gguf, name: &str) -> Result<Vec<f32>> {
 #[cfg(test)]
 #[path = "weights_tests.rs"]
 mod tests;
-
-/// Refuses a model that cannot fit, before any upload.
-pub(super) fn check_memory(runtime: &Runtime, model: &Model, cache: CacheShape) -> Result<()> {
-    let each = model.cache_bytes_per_token(cache.dtype);
-    let need = model.weight_bytes() + each * cache.rows() as u64;
-    let budget = runtime.pool().budget();
-    let have = budget.or(match runtime.device().profile().memory_bytes {
-        0 => None,
-        bytes => Some(bytes),
-    });
-    match have {
-        Some(have) if need > have => {
-            let what = format!(
-                "weights and a cache of {} positions of {} on {}",
-                cache.rows(),
-                model.file().name(),
-                runtime.device().profile().id()
-            );
-            Err(Error::out_of_memory(what, need, have))
-        }
-        _ => Ok(()),
-    }
-}

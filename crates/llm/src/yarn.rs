@@ -6,6 +6,7 @@ use warploom::error::Result;
 
 /// The YaRN parameters of a file.
 #[derive(Clone, Copy, Debug, PartialEq)]
+#[non_exhaustive]
 pub struct Yarn {
     /// Ratio of the new context to the original; above 0.
     pub factor: f64,

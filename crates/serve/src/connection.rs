@@ -24,6 +24,7 @@ const LINGER: (usize, Duration) = (1 << 20, Duration::from_secs(1));
 
 /// Limits on one client.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct Limits {
     /// Bytes of a request's head. Default 16 KiB.
     pub head: usize,
@@ -51,6 +52,15 @@ impl Default for Limits {
         }
     }
 }
+
+warploom_llm::setters!(Limits {
+    head: usize,
+    body: usize,
+    read: Duration,
+    idle: Duration,
+    write: Duration,
+    connections: usize,
+});
 
 /// The length of a body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

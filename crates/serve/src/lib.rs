@@ -33,7 +33,7 @@ use std::time::{Duration, Instant, SystemTime};
 pub use connection::Limits;
 pub use queue::{Done, Ended, Failure, Job, Piece, Queue, Ticket};
 pub use scheduler::Scheduler;
-pub use sequences::{Chosen, Sequences};
+pub use sequences::Sequences;
 
 use warploom::error::{Error, Result};
 use warploom::runtime::KeepAlive;
@@ -42,6 +42,7 @@ use warploom_llm::{Model, Sampling, Session};
 
 /// Server settings.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct ServeOptions {
     /// Address to listen on; port 0 picks a free one. Default `127.0.0.1:8080`.
     pub address: SocketAddr,
@@ -86,6 +87,20 @@ impl Default for ServeOptions {
         }
     }
 }
+
+warploom_llm::setters!(ServeOptions {
+    address: SocketAddr,
+    model: Option<String>,
+    api_key: Option<String>,
+    cors_origin: Option<String>,
+    sampling: Sampling,
+    seed: Option<u64>,
+    queue: usize,
+    piece: usize,
+    time: Duration,
+    keep_awake: Duration,
+    limits: Limits,
+});
 
 /// About 17 years, which fits every clock.
 const LONGEST: Duration = Duration::from_secs(1 << 29);

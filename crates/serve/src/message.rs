@@ -144,7 +144,7 @@ fn calls(path: &str, value: Option<Value>) -> Result<Vec<ToolCall>, ApiError> {
                 return Err(ApiError::field(function.name("arguments"), text));
             }
         };
-        Ok(ToolCall { id, name, arguments })
+        Ok(ToolCall::new(id, name, arguments))
     });
     each.collect()
 }
@@ -214,11 +214,7 @@ mod tests {
 
     #[test]
     fn calls_and_their_results_are_read() {
-        let call = |id: &str, name: &str, arguments: &str| ToolCall {
-            id: id.into(),
-            name: name.into(),
-            arguments: arguments.into(),
-        };
+        let call = |id: &str, name: &str, arguments: &str| ToolCall::new(id, name, arguments);
         let value = json!({"role": "assistant", "content": null, "tool_calls": [
             {"id": "c1", "type": "function", "index": 0, "function": {"name": "w", "arguments": "{\"a\":1}"}},
             {"function": {"name": "v", "arguments": {"b": 2}}},

@@ -11,6 +11,7 @@ use warploom_llm::Sampling;
 
 /// A generation job.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct Job {
     /// The tokens of the prompt.
     pub prompt: Vec<u32>,
@@ -24,8 +25,25 @@ pub struct Job {
     pub deadline: Instant,
 }
 
+impl Job {
+    /// A job of these prompt tokens, to be done by `deadline`: default sampling, no stop strings, as
+    /// many tokens as the context has room for.
+    pub fn new(prompt: Vec<u32>, deadline: Instant) -> Job {
+        let (sampling, stop) = (Sampling::default(), Vec::new());
+        Job { prompt, max_tokens: usize::MAX, sampling, stop, deadline }
+    }
+}
+
+warploom_llm::setters!(Job {
+    max_tokens: usize,
+    sampling: Sampling,
+    stop: Vec<String>,
+    deadline: Instant,
+});
+
 /// The reason an answer ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Ended {
     /// By an end token of the model or a stop string.
     Stop,
@@ -35,6 +53,7 @@ pub enum Ended {
 
 /// Usage of an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Done {
     /// Why it ended.
     pub ended: Ended,
@@ -48,6 +67,7 @@ pub struct Done {
 
 /// Why an answer is missing or incomplete.
 #[derive(Debug)]
+#[non_exhaustive]
 pub enum Failure {
     /// The queue is full; its limit.
     Full(usize),
@@ -65,6 +85,7 @@ pub enum Failure {
 
 /// A part of an answer.
 #[derive(Debug)]
+#[non_exhaustive]
 pub enum Piece {
     /// The first token is chosen.
     Started,

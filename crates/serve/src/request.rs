@@ -127,18 +127,15 @@ fn common(fields: &mut Fields, base: &ServeOptions) -> Result<Asked, ApiError> {
         }
     };
     let (seed, base) = (base.seed, &base.sampling);
-    let sampling = Sampling {
-        temperature: fields.number("temperature", 0.0, 2.0)?.unwrap_or(base.temperature),
-        top_p: fields.number("top_p", 0.0, 1.0)?.unwrap_or(base.top_p),
-        // Here 0 means no limit.
-        top_k: fields.limit("top_k", 0)?.map_or(base.top_k, Option::unwrap_or_default),
-        min_p: fields.number("min_p", 0.0, 1.0)?.unwrap_or(base.min_p),
-        repetition_penalty: fields
-            .number("repetition_penalty", 0.01, 100.0)?
-            .unwrap_or(base.repetition_penalty),
-        repeat_last_n: base.repeat_last_n,
-        seed: fields.seed("seed")?.or(seed).unwrap_or_else(another_seed),
-    };
+    let mut sampling = base.clone();
+    sampling.temperature = fields.number("temperature", 0.0, 2.0)?.unwrap_or(base.temperature);
+    sampling.top_p = fields.number("top_p", 0.0, 1.0)?.unwrap_or(base.top_p);
+    // Here 0 means no limit.
+    sampling.top_k = fields.limit("top_k", 0)?.map_or(base.top_k, Option::unwrap_or_default);
+    sampling.min_p = fields.number("min_p", 0.0, 1.0)?.unwrap_or(base.min_p);
+    let penalty = fields.number("repetition_penalty", 0.01, 100.0)?;
+    sampling.repetition_penalty = penalty.unwrap_or(base.repetition_penalty);
+    sampling.seed = fields.seed("seed")?.or(seed).unwrap_or_else(another_seed);
     for (name, fine) in [
         ("n", vec![json!(1)]),
         ("frequency_penalty", vec![json!(0)]),
@@ -240,15 +237,14 @@ mod tests {
         let (messages, asked) = chat(body.as_bytes(), &ServeOptions::default()).unwrap();
         let want = [Message::new(Role::System, "Be brief."), Message::new(Role::User, "a\nb")];
         assert_eq!(messages, want);
-        let sampling = Sampling {
-            temperature: 0.0,
-            top_k: 3,
-            top_p: 0.5,
-            min_p: 0.1,
-            repetition_penalty: 1.5,
-            repeat_last_n: 64,
-            seed: u64::MAX - 1,
-        };
+        let sampling = Sampling::default()
+            .temperature(0.0)
+            .top_k(3)
+            .top_p(0.5)
+            .min_p(0.1)
+            .repetition_penalty(1.5)
+            .repeat_last_n(64)
+            .seed(u64::MAX - 1);
         let want = Asked {
             model: Some("m".into()),
             max_tokens: Some(Some(7)),

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant, SystemTime};
 use serde_json::{Value, json};
 
 use super::answer::{Answer, Kind};
-use super::connection::{Connection, Head, Limits, NoRequest};
+use super::connection::{Connection, Head, NoRequest};
 use super::error::{ApiError, no_model, reason, refused, too_long};
 use super::inflate::inflated;
 use super::queue::{Job, Piece, Ticket};
@@ -59,7 +59,7 @@ pub(super) fn serve(shared: &Shared, stream: TcpStream) {
 
 /// Answers that there are too many connections, without waiting for the client.
 pub(super) fn turn_away(stream: TcpStream, shared: &Shared) {
-    let limits = Limits { write: Duration::from_millis(100), ..shared.options.limits.clone() };
+    let limits = shared.options.limits.clone().write(Duration::from_millis(100));
     let most = limits.connections;
     let Ok(connection) = Connection::new(stream, limits) else { return };
     let mut client = Client { shared, connection, keep_alive: false, is_1_1: true, is_head: false };
@@ -288,7 +288,7 @@ impl Client<'_> {
             }
             Text::Text(text) => {
                 self.check_size("prompt", text.len())?;
-                let options = EncodeOptions { add_bos: true, parse_special: true };
+                let options = EncodeOptions::default().add_bos(true).parse_special(true);
                 let tokens = tokenizer.encode(&text, options);
                 tokens.map_err(|e| ApiError::field("prompt", e.to_string()))
             }

@@ -9,13 +9,12 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::queue::{Done, Ended, Failure, Job, Pending, Piece, Queue};
-use super::sequences::{Chosen, Sequences};
+use super::sequences::Sequences;
 use super::stop::StopStrings;
 use warploom::error::{Error, Result};
 use warploom::runtime::KeepAlive;
-use warploom::sampling::Draw;
 use warploom_llm::utf8::Utf8Stream;
-use warploom_llm::{Sampler, Wanted};
+use warploom_llm::{DecoderOutput, NextToken, Output, Sampler, StepOutput, StepRequest};
 
 /// Maximum sleep of an idle scheduler: the interval at which waiting jobs are checked.
 const NAP: Duration = Duration::from_millis(500);
@@ -33,17 +32,17 @@ struct Running {
 }
 
 impl Running {
-    fn wanted(&self) -> Wanted {
-        self.sampler.sampling().wanted()
+    fn output_kind(&self) -> DecoderOutput {
+        self.sampler.sampling().output_kind()
     }
 }
 
 /// The output of a run for one sequence.
 enum Given<'a> {
     /// The token chosen by the device, or why there is none.
-    Token(Chosen),
+    Token(NextToken),
     /// Logits.
-    Logits(&'a [u8]),
+    Logits(&'a mut [f32]),
 }
 
 /// A sequence: its contents and its current request.
@@ -209,27 +208,13 @@ impl<S: Sequences> Scheduler<S> {
         let Some(running) = &slot.running else { return false };
         let past = self.steps.past_of(index);
         let end = slot.tokens.len().min(past + self.piece);
-        let wanted = if end == slot.tokens.len() { running.wanted() } else { Wanted::Cache };
-        let tokens = &slot.tokens[past..end];
-        let chosen = match wanted {
-            Wanted::Token => self.steps.best_one(index, tokens),
-            Wanted::Drawn => {
-                let draw = running.sampler.sampling().draw(end);
-                self.steps.draw_one(index, tokens, &draw)
-            }
-            _ => {
-                let result = self.steps.run_one(index, tokens, wanted);
-                if let Some(bytes) = self.done(result)
-                    && wanted != Wanted::Cache
-                {
-                    self.choose(index, Given::Logits(&bytes));
-                }
-                return true;
-            }
+        let params = [running.sampler.sampling().params(end)];
+        let output = match end == slot.tokens.len() {
+            true => running.sampler.sampling().output(&params),
+            false => Output::Nothing,
         };
-        if let Some(chosen) = self.done(chosen) {
-            self.choose(index, Given::Token(chosen));
-        }
+        let result = self.steps.step(StepRequest::tokens(index, &slot.tokens[past..end], output));
+        self.choose_from(result, &[index]);
         true
     }
 
@@ -242,43 +227,34 @@ impl<S: Sequences> Scheduler<S> {
             return false;
         }
         let running = |index: &usize| self.slots[*index].running.as_ref();
-        let all = |what: Wanted| writing.iter().filter_map(running).all(|r| r.wanted() == what);
-        let any = |what: Wanted| writing.iter().filter_map(running).any(|r| r.wanted() == what);
-        let wanted = match any(Wanted::Logits) {
-            true => Wanted::Logits,
-            false if all(Wanted::Token) => Wanted::Token,
-            false => Wanted::Drawn,
-        };
-        if wanted != Wanted::Logits {
-            let chosen = match wanted {
-                Wanted::Token => self.steps.best_each(&tokens),
-                _ => self.draw_tokens(&tokens),
+        let kinds = || writing.iter().filter_map(running).map(Running::output_kind);
+        let params: Vec<_>;
+        let output = if kinds().any(|kind| kind == DecoderOutput::Logits) {
+            Output::Logits
+        } else if kinds().all(|kind| kind == DecoderOutput::Greedy) {
+            Output::Greedy
+        } else {
+            let params_of = |index: &usize| {
+                let sampling = running(index)?.sampler.sampling();
+                Some(sampling.params(self.slots[*index].tokens.len()))
             };
-            for (chosen, (index, _)) in self.done(chosen).into_iter().flatten().zip(tokens) {
-                self.choose(index, Given::Token(chosen));
-            }
-            return true;
-        }
-        let result = self.steps.run_each(&tokens, wanted);
-        if let Some(bytes) = self.done(result) {
-            // Rows of `[n, v]`, all of one length.
-            let row = bytes.len() / tokens.len();
-            for (index, row) in writing.into_iter().zip(bytes.chunks(row.max(1))) {
-                self.choose(index, Given::Logits(row));
-            }
-        }
+            params = writing.iter().filter_map(params_of).collect();
+            Output::Sample(&params)
+        };
+        let result = self.steps.step(StepRequest::batch(&tokens, output));
+        self.choose_from(result, &writing);
         true
     }
 
-    /// Runs one token of each and samples the next ones.
-    fn draw_tokens(&mut self, tokens: &[(usize, u32)]) -> Result<Vec<Chosen>> {
-        let draw = |(index, token): &(usize, u32)| {
-            let slot = &self.slots[*index];
-            let sampling = slot.running.as_ref()?.sampler.sampling();
-            Some((*index, *token, sampling.draw(slot.tokens.len())))
-        };
-        let tokens: Vec<(usize, u32, Draw)> = tokens.iter().filter_map(draw).collect();
-        self.steps.draw_each(&tokens)
+    /// Takes the next tokens of these answers from the output of a step.
+    fn choose_from(&mut self, result: Result<StepOutput>, indices: &[usize]) {
+        let Some(mut output) = self.done(result) else { return };
+        for (next, index) in output.next_tokens().iter().zip(indices) {
+            self.choose(*index, Given::Token(*next));
+        }
+        for (row, index) in output.rows_mut().zip(indices) {
+            self.choose(*index, Given::Logits(row));
+        }
     }
 
     /// The result of a run; after a device error all caches are dropped.
@@ -293,10 +269,9 @@ impl<S: Sequences> Scheduler<S> {
         let Some(running) = &mut slot.running else { return };
         let position = slot.tokens.len();
         let chosen = match given {
-            Given::Token(chosen) => chosen.map_err(|why| why.at(position)),
-            Given::Logits(bytes) => {
-                let mut logits: Vec<f32> = bytemuck::pod_collect_to_vec(bytes);
-                let token = running.sampler.sample(&mut logits, &slot.tokens);
+            Given::Token(next) => next.token.map_err(|why| why.at(position)),
+            Given::Logits(logits) => {
+                let token = running.sampler.sample(logits, &slot.tokens);
                 token.map_err(|e| e.context(format!("position {position}")))
             }
         };

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::{Chosen, Done, Ended, Failure, Job, Piece, Queue, Scheduler, Sequences, Ticket, after};
+use super::{Done, Ended, Failure, Job, Piece, Queue, Scheduler, Sequences, Ticket, after};
 use warploom::error::{Error, Result};
-use warploom::sampling::{Draw, NoToken};
-use warploom_llm::{Sampling, Wanted};
+use warploom::sampling::NoToken;
+use warploom_llm::{NextToken, Output, Sampling, StepInput, StepOutput, StepRequest};
 
 /// Tokens are bytes; this one ends an answer, and comes after `z`.
 const END: u32 = 0;
@@ -44,28 +44,23 @@ impl Counting {
         }
     }
 
-    fn give(&self, last: u32, wanted: Wanted) -> Vec<u8> {
+    /// The logits after a token.
+    fn logits(last: u32) -> impl Iterator<Item = f32> {
         let next = Counting::next(last);
-        match wanted {
-            Wanted::Cache => Vec::new(),
-            Wanted::Logits => (0..VOCABULARY)
-                .map(|id| match id == next {
-                    // No token follows this one.
-                    true if last == u32::from(BROKEN) => f32::NAN,
-                    true => 20.0,
-                    false => 0.0,
-                })
-                .flat_map(f32::to_le_bytes)
-                .collect(),
-            other => panic!("{other:?} is chosen by another call"),
-        }
+        (0..VOCABULARY).map(move |id| match id == next {
+            // No token follows this one.
+            true if last == u32::from(BROKEN) => f32::NAN,
+            true => 20.0,
+            false => 0.0,
+        })
     }
 
-    fn chosen(&self, last: u32) -> Chosen {
-        match last == u32::from(BROKEN) {
+    fn chosen(&self, sequence: usize, last: u32) -> NextToken {
+        let token = match last == u32::from(BROKEN) {
             true => Err(NoToken::NotFinite(Counting::next(last))),
             false => Ok(Counting::next(last)),
-        }
+        };
+        NextToken::new(sequence, self.held[sequence].len(), token)
     }
 
     fn called(&mut self, call: Call) -> Result<()> {
@@ -96,46 +91,38 @@ impl Sequences for Counting {
         Ok(())
     }
 
-    fn run_one(&mut self, sequence: usize, tokens: &[u32], wanted: Wanted) -> Result<Vec<u8>> {
-        self.called(Call::One(sequence, tokens.len()))?;
-        self.held[sequence].extend_from_slice(tokens);
-        assert!(self.held[sequence].len() <= self.context);
-        Ok(self.give(*tokens.last().unwrap(), wanted))
-    }
-
-    fn run_each(&mut self, tokens: &[(usize, u32)], wanted: Wanted) -> Result<Vec<u8>> {
-        self.called(Call::Each(tokens.iter().map(|(sequence, _)| *sequence).collect()))?;
-        for (sequence, token) in tokens {
-            self.held[*sequence].push(*token);
-            assert!(self.held[*sequence].len() <= self.context);
+    fn step(&mut self, request: StepRequest<'_>) -> Result<StepOutput> {
+        let last: Vec<(usize, u32)> = match request.input {
+            StepInput::Tokens { sequence, tokens } => {
+                self.called(Call::One(sequence, tokens.len()))?;
+                self.held[sequence].extend_from_slice(tokens);
+                vec![(sequence, *tokens.last().unwrap())]
+            }
+            StepInput::Batch(tokens) => {
+                self.called(Call::Each(tokens.iter().map(|(sequence, _)| *sequence).collect()))?;
+                tokens.iter().for_each(|(sequence, token)| self.held[*sequence].push(*token));
+                tokens.to_vec()
+            }
+            other => panic!("{other:?} is not for a scheduler"),
+        };
+        assert!(self.held.iter().all(|held| held.len() <= self.context));
+        match request.output {
+            Output::Nothing => Ok(StepOutput::default()),
+            Output::Logits => {
+                let rows = last.iter().flat_map(|(_, token)| Counting::logits(*token)).collect();
+                Ok(StepOutput::from_logits(rows, VOCABULARY as usize))
+            }
+            output => {
+                if let Output::Sample(params) = output {
+                    // Sampling depends on the text so far, including the new tokens.
+                    let positions = params.iter().map(|params| params.position as usize);
+                    let held = last.iter().map(|(sequence, _)| self.held[*sequence].len());
+                    assert!(positions.eq(held), "{params:?}");
+                }
+                let next = last.iter().map(|(sequence, token)| self.chosen(*sequence, *token));
+                Ok(StepOutput::from_next(next.collect()))
+            }
         }
-        Ok(tokens.iter().flat_map(|(_, token)| self.give(*token, wanted)).collect())
-    }
-
-    fn best_one(&mut self, sequence: usize, tokens: &[u32]) -> Result<Chosen> {
-        self.run_one(sequence, tokens, Wanted::Cache)?;
-        Ok(self.chosen(*tokens.last().unwrap()))
-    }
-
-    fn best_each(&mut self, tokens: &[(usize, u32)]) -> Result<Vec<Chosen>> {
-        self.run_each(tokens, Wanted::Cache)?;
-        Ok(tokens.iter().map(|(_, token)| self.chosen(*token)).collect())
-    }
-
-    fn draw_one(&mut self, sequence: usize, tokens: &[u32], draw: &Draw) -> Result<Chosen> {
-        let chosen = self.best_one(sequence, tokens)?;
-        // Sampling depends on the text so far, including the new tokens.
-        assert_eq!(draw.position as usize, self.held[sequence].len());
-        Ok(chosen)
-    }
-
-    fn draw_each(&mut self, tokens: &[(usize, u32, Draw)]) -> Result<Vec<Chosen>> {
-        let plain: Vec<(usize, u32)> = tokens.iter().map(|(s, token, _)| (*s, *token)).collect();
-        let chosen = self.best_each(&plain)?;
-        for (sequence, _, draw) in tokens {
-            assert_eq!(draw.position as usize, self.held[*sequence].len());
-        }
-        Ok(chosen)
     }
 
     fn bytes_of(&self, token: u32) -> Result<&[u8]> {
@@ -219,8 +206,8 @@ fn done(ticket: &Ticket) -> (String, Done) {
 #[test]
 fn answers_of_many_do_not_mix() {
     // Min-p leaves one token: the device samples; with a penalty the host does, from logits.
-    let drawn = Sampling { min_p: 0.5, temperature: 1.0, ..Sampling::default() };
-    let penalised = Sampling { repetition_penalty: 1.01, ..drawn.clone() };
+    let drawn = Sampling::default().min_p(0.5).temperature(1.0);
+    let penalised = drawn.clone().repetition_penalty(1.01);
     let all = [Sampling::greedy(), drawn, penalised];
     for mix in [[0, 0], [1, 1], [2, 2], [0, 1], [1, 2]] {
         let mut rig = Rig::new(3);
@@ -240,8 +227,8 @@ fn answers_of_many_do_not_mix() {
 
 #[test]
 fn a_token_that_cannot_be_chosen_is_that_requests_alone() {
-    let drawn = Sampling { min_p: 0.5, temperature: 1.0, ..Sampling::default() };
-    let penalised = Sampling { repetition_penalty: 1.01, ..drawn.clone() };
+    let drawn = Sampling::default().min_p(0.5).temperature(1.0);
+    let penalised = drawn.clone().repetition_penalty(1.01);
     let all = [Sampling::greedy(), drawn, penalised];
     for (one, other) in (0..9).map(|i| (i / 3, i % 3)) {
         let mut rig = Rig::new(2);
@@ -464,7 +451,7 @@ fn deadlines_and_the_end_are_kept() {
 #[test]
 fn what_cannot_run_is_refused() {
     let mut rig = Rig::new(1);
-    let wrong = Sampling { temperature: -1.0, ..Sampling::default() };
+    let wrong = Sampling::default().temperature(-1.0);
     let jobs = [job(b"", 1), job(&[b'a'; 33], 1), Job { sampling: wrong, ..job(b"a", 1) }];
     for job in jobs {
         let ticket = rig.ask(job);

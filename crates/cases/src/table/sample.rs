@@ -7,32 +7,51 @@ use crate::build::{Build, Case};
 use warploom_core::base::Shape;
 use warploom_core::ir::Op;
 use warploom_core::reference::Data;
-use warploom_core::sampling::Draw;
+use warploom_core::sampling::SampleParams;
 use warploom_core::sampling::weight::NATURAL;
 
 /// No filters, temperature 1.
-const PLAIN: Draw =
-    Draw { scale: NATURAL, top_k: 0, top_p: u32::MAX, min_p: 0, seed: 11, position: 0 };
-const GREEDY: Draw = Draw { scale: 0.0, top_k: 1, ..PLAIN };
+const PLAIN: SampleParams =
+    SampleParams { scale: NATURAL, top_k: 0, top_p: u32::MAX, min_p: 0, seed: 11, position: 0 };
+const GREEDY: SampleParams = SampleParams { scale: 0.0, top_k: 1, ..PLAIN };
 /// The default of the command line.
-const USUAL: Draw =
-    Draw { scale: NATURAL / 0.8, top_k: 40, top_p: 0xf333_3300, min_p: 0x0666_6666, ..PLAIN };
+const USUAL: SampleParams = SampleParams {
+    scale: NATURAL / 0.8,
+    top_k: 40,
+    top_p: 0xf333_3300,
+    min_p: 0x0666_6666,
+    ..PLAIN
+};
 /// One of each: every filter alone and combined, below and above what the kernel sorts.
-const ALL: [Draw; 14] = [
+const ALL: [SampleParams; 14] = [
     PLAIN,
     GREEDY,
     USUAL,
-    Draw { top_k: 2, ..PLAIN },
-    Draw { top_k: 256, scale: 0.3, ..PLAIN },
-    Draw { top_k: 257, scale: 0.3, ..PLAIN },
-    Draw { top_k: u32::MAX, top_p: 1 << 31, scale: 0.1, ..PLAIN },
-    Draw { top_p: 0, ..PLAIN },
-    Draw { top_p: 1 << 30, scale: 0.0, ..PLAIN },
-    Draw { min_p: 1 << 28, scale: f32::NAN, ..PLAIN },
-    Draw { min_p: u32::MAX, scale: 0.1, ..PLAIN },
-    Draw { top_k: 900, top_p: 1 << 31, min_p: 1 << 20, scale: 0.2, seed: 1 << 50, position: 7 },
-    Draw { top_k: 100, top_p: 3 << 30, min_p: 1 << 20, scale: 0.2, seed: 3, position: u32::MAX },
-    Draw { scale: f32::INFINITY, ..PLAIN },
+    SampleParams { top_k: 2, ..PLAIN },
+    SampleParams { top_k: 256, scale: 0.3, ..PLAIN },
+    SampleParams { top_k: 257, scale: 0.3, ..PLAIN },
+    SampleParams { top_k: u32::MAX, top_p: 1 << 31, scale: 0.1, ..PLAIN },
+    SampleParams { top_p: 0, ..PLAIN },
+    SampleParams { top_p: 1 << 30, scale: 0.0, ..PLAIN },
+    SampleParams { min_p: 1 << 28, scale: f32::NAN, ..PLAIN },
+    SampleParams { min_p: u32::MAX, scale: 0.1, ..PLAIN },
+    SampleParams {
+        top_k: 900,
+        top_p: 1 << 31,
+        min_p: 1 << 20,
+        scale: 0.2,
+        seed: 1 << 50,
+        position: 7,
+    },
+    SampleParams {
+        top_k: 100,
+        top_p: 3 << 30,
+        min_p: 1 << 20,
+        scale: 0.2,
+        seed: 3,
+        position: u32::MAX,
+    },
+    SampleParams { scale: f32::INFINITY, ..PLAIN },
 ];
 
 pub(super) fn add(table: &mut Vec<Case>) {
@@ -44,36 +63,36 @@ pub(super) fn add(table: &mut Vec<Case>) {
     }
     let b = Build::new("sample/vocabulary").note("as many as a large model has");
     let values = spread(2 * 151_936);
-    table.push(drawn(b, [2, 151_936], values, &[USUAL, Draw { position: 5, ..PLAIN }]));
+    table.push(drawn(b, [2, 151_936], values, &[USUAL, SampleParams { position: 5, ..PLAIN }]));
     ties(table);
     limits(table);
     impossible(table);
     let b = Build::new("sample/many_rows");
-    let draws: Vec<Draw> =
-        (0..MANY as u32).map(|position| Draw { position, top_k: 2, ..USUAL }).collect();
+    let draws: Vec<SampleParams> =
+        (0..MANY as u32).map(|position| SampleParams { position, top_k: 2, ..USUAL }).collect();
     table.push(drawn(b, [MANY, 3], spread(MANY as usize * 3), &draws));
     let mut b = Build::new("sample/columns").note("rows that are not contiguous");
     let x = b.f32("x", [33, 3]);
     let x = b.transpose(x, &[1, 0]);
     let words = words(&[PLAIN, USUAL, GREEDY]);
-    let draws = b.input("draws", Shape::new([3, Draw::WORDS as u64]), words);
+    let draws = b.input("draws", Shape::new([3, SampleParams::WORDS as u64]), words);
     let y = b.op(Op::Sample, &[x, draws]);
     table.push(b.done(y));
     let mut b = Build::new("sample/rank1");
     let x = b.f32("x", [77]);
-    let draws = b.input("draws", Shape::new([Draw::WORDS]), self::words(&[USUAL]));
+    let draws = b.input("draws", Shape::new([SampleParams::WORDS]), self::words(&[USUAL]));
     let y = b.op(Op::Sample, &[x, draws]);
     table.push(b.done(y));
 }
 
-fn words(draws: &[Draw]) -> Data {
-    Data::U32(draws.iter().flat_map(Draw::words).collect())
+fn words(draws: &[SampleParams]) -> Data {
+    Data::U32(draws.iter().flat_map(SampleParams::words).collect())
 }
 
 /// One row of logits per draw.
-fn drawn(mut b: Build, shape: [u64; 2], values: Vec<f32>, draws: &[Draw]) -> Case {
+fn drawn(mut b: Build, shape: [u64; 2], values: Vec<f32>, draws: &[SampleParams]) -> Case {
     let x = b.input("x", Shape::new(shape), Data::F32(values));
-    let draws = b.input("draws", Shape::new([shape[0], Draw::WORDS as u64]), words(draws));
+    let draws = b.input("draws", Shape::new([shape[0], SampleParams::WORDS as u64]), words(draws));
     let y = b.op(Op::Sample, &[x, draws]);
     b.done(y)
 }
@@ -91,9 +110,9 @@ fn ties(table: &mut Vec<Case>) {
         let b = Build::new(format!("sample/ties/n{n}")).note("the lowest of equals are kept");
         let limits = |position| {
             let top_k = [0, 1, 7, 250, 300][position as usize % 5];
-            Draw { top_k, top_p: 0xc000_0000, scale: 0.0, position, ..PLAIN }
+            SampleParams { top_k, top_p: 0xc000_0000, scale: 0.0, position, ..PLAIN }
         };
-        let draws: Vec<Draw> = (0..20).map(limits).collect();
+        let draws: Vec<SampleParams> = (0..20).map(limits).collect();
         // Two values; the larger one is rare.
         let values = (0..20 * n).map(|i| if i % 89 == 3 { -2.0 } else { -2.5 }).collect();
         table.push(drawn(b, [20, n as u64], values, &draws));
@@ -106,7 +125,7 @@ fn limits(table: &mut Vec<Case>) {
     let row = [f32::MAX, low, 1e-40, -0.0, 0.0, -1e-40, f32::MIN, low];
     let rows: Vec<f32> =
         row.into_iter().chain(row.map(|x| x.min(0.0))).chain(row.map(|x| x.min(-1e30))).collect();
-    let draws = [0, 1, 2].map(|position| Draw { position, scale: 1e-40, ..PLAIN });
+    let draws = [0, 1, 2].map(|position| SampleParams { position, scale: 1e-40, ..PLAIN });
     table.push(drawn(b, [3, 8], rows, &draws));
     let b = Build::new("sample/forbidden").note("all but a few are -inf, fewer than top-k");
     let values = (0..14 * 700).map(|i| if i % 97 == 5 { (i % 7) as f32 } else { low }).collect();

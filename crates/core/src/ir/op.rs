@@ -74,7 +74,7 @@ pub enum Op {
     /// reason.
     Greedy,
     /// Samples one index along the last axis. Operands are logits `[.., n]` and, per row, sampling
-    /// parameters `[.., 7]` of `u32` ([`crate::sampling::Draw::words`]); the result is `[..]` of `u32`.
+    /// parameters `[.., 7]` of `u32` ([`crate::sampling::SampleParams::words`]); the result is `[..]` of `u32`.
     /// A row that yields no token gives the word of a [`crate::sampling::NoToken`].
     Sample,
     /// Along the last axis; a row of only -inf gives zeros.

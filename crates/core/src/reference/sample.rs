@@ -4,22 +4,22 @@ use super::Call;
 use super::tensor::{Data, Tensor};
 use crate::error::{Error, Result};
 use crate::sampling::weight::{NATURAL, bounded_scale, key, weight};
-use crate::sampling::{Draw, NoToken};
+use crate::sampling::{NoToken, SampleParams};
 
-/// logits `[rows, n]`, draws `[rows, 7]` -> `[rows]`: the token that [`Draw`] selects.
+/// logits `[rows, n]`, draws `[rows, 7]` -> `[rows]`: the token that [`SampleParams`] selects.
 pub(super) fn sample(call: &Call<'_>) -> Result<Tensor> {
     let Data::U32(words) = &call.operands[1].data else {
         return Err(Error::invalid("sample: the draws are not u32"));
     };
     let logits = call.operands[0].floats();
     let n = call.dims(0).last().copied().unwrap_or(1);
-    let (draws, _) = words.as_chunks::<{ Draw::WORDS }>();
+    let (draws, _) = words.as_chunks::<{ SampleParams::WORDS }>();
     let rows = logits.chunks_exact(n.max(1)).zip(draws);
-    let tokens = rows.map(|(row, words)| token(row, &Draw::from_words(*words)));
+    let tokens = rows.map(|(row, words)| token(row, &SampleParams::from_words(*words)));
     call.result(Data::U32(tokens.collect()))
 }
 
-fn token(row: &[f64], draw: &Draw) -> u32 {
+fn token(row: &[f64], draw: &SampleParams) -> u32 {
     if let Some(index) = row.iter().position(|logit| key(*logit as f32).is_none()) {
         return NoToken::NotFinite(index as u32).word();
     }

@@ -1,7 +1,7 @@
 //! Sampling on the CPU: two passes over the logits, then work on a few candidates.
 
 use super::weight::{FORBIDDEN, NATURAL, ZERO, bounded_scale, key, logit, weight};
-use super::{Draw, NoToken};
+use super::{NoToken, SampleParams};
 
 /// Columns of the table of largest keys, and the largest `top_k` that it accelerates.
 const LANES: usize = 256;
@@ -15,8 +15,8 @@ pub struct Choice {
     kept: Vec<(u32, u32)>,
 }
 
-/// The token that [`Draw`] selects, or the word of a [`NoToken`].
-pub fn choose(logits: &[f32], draw: &Draw, choice: &mut Choice) -> u32 {
+/// The token that [`SampleParams`] selects, or the word of a [`NoToken`].
+pub fn choose(logits: &[f32], draw: &SampleParams, choice: &mut Choice) -> u32 {
     let Some(lanes) = largest_by_lane(logits) else { return not_finite(logits).word() };
     let best = lanes.iter().copied().max().unwrap_or(0);
     if best <= FORBIDDEN {

@@ -23,7 +23,7 @@ pub use none::NoToken;
 /// weights at temperature 1 reach the share `top_p`, at least one; the ones whose weight is at
 /// least `min_p` of the best weight. One of the rest is drawn by its weight at the temperature.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Draw {
+pub struct SampleParams {
     /// `log2(e) / temperature`: doublings of the weight per unit of a logit. A value that is not a
     /// positive normal number is treated as 0, which makes all weights equal; a value above `2^62`
     /// is clamped to it.
@@ -40,12 +40,12 @@ pub struct Draw {
     pub position: u32,
 }
 
-impl Draw {
+impl SampleParams {
     /// Words of a row: scale (bits of an f32), top_k, top_p, min_p, seed (low, high), position.
     pub const WORDS: usize = 7;
 
     /// The parameters as a row of words.
-    pub fn words(&self) -> [u32; Draw::WORDS] {
+    pub fn words(&self) -> [u32; SampleParams::WORDS] {
         let [low, high] = [self.seed as u32, (self.seed >> 32) as u32];
         let scale = self.scale.to_bits();
         [scale, self.top_k, self.top_p, self.min_p, low, high, self.position]
@@ -57,10 +57,10 @@ impl Draw {
     }
 
     /// Parses a row of words.
-    pub fn from_words(words: [u32; Draw::WORDS]) -> Draw {
+    pub fn from_words(words: [u32; SampleParams::WORDS]) -> SampleParams {
         let [scale, top_k, top_p, min_p, low, high, position] = words;
         let seed = u64::from(high) << 32 | u64::from(low);
-        Draw { scale: f32::from_bits(scale), top_k, top_p, min_p, seed, position }
+        SampleParams { scale: f32::from_bits(scale), top_k, top_p, min_p, seed, position }
     }
 
     /// The weight sum that the kept tokens must reach, given `total` after top-k: at least 1, so

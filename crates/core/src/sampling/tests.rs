@@ -1,12 +1,12 @@
 use super::philox::philox4x32;
 use super::weight::{FORBIDDEN, NATURAL, ONE, bounded_scale, key, logit, weight};
-use super::{Choice, Draw, NoToken, choose};
+use super::{Choice, NoToken, SampleParams, choose};
 
 /// No filters, temperature 1.
-const PLAIN: Draw =
-    Draw { scale: NATURAL, top_k: 0, top_p: u32::MAX, min_p: 0, seed: 1, position: 0 };
+const PLAIN: SampleParams =
+    SampleParams { scale: NATURAL, top_k: 0, top_p: u32::MAX, min_p: 0, seed: 1, position: 0 };
 
-fn one(logits: &[f32], draw: Draw) -> u32 {
+fn one(logits: &[f32], draw: SampleParams) -> u32 {
     choose(logits, &draw, &mut Choice::default())
 }
 
@@ -71,8 +71,9 @@ fn keys_order_logits_and_turn_back() {
 
 #[test]
 fn words_there_and_back() {
-    let draw = Draw { scale: 2.5, top_k: 3, top_p: 4, min_p: 5, seed: 6 << 40 | 7, position: 8 };
-    assert_eq!(Draw::from_words(draw.words()), draw);
+    let draw =
+        SampleParams { scale: 2.5, top_k: 3, top_p: 4, min_p: 5, seed: 6 << 40 | 7, position: 8 };
+    assert_eq!(SampleParams::from_words(draw.words()), draw);
     assert_eq!(draw.words()[4..], [7, 6 << 8, 8]);
 }
 
@@ -83,7 +84,7 @@ fn draws_follow_the_softmax() {
         let mut counts = [0usize; 5];
         let n = 40_000;
         for position in 0..n as u32 {
-            let draw = Draw { scale: NATURAL / temperature, position, ..PLAIN };
+            let draw = SampleParams { scale: NATURAL / temperature, position, ..PLAIN };
             counts[one(&logits, draw) as usize] += 1;
         }
         let weights = logits.map(|l: f32| (f64::from(l) / f64::from(temperature)).exp());
@@ -102,7 +103,7 @@ fn draws_follow_the_softmax() {
 fn top_p_is_right_beyond_the_first_sorted_piece() {
     // 5,000 equal tokens: half of the probability covers half of the tokens, lowest ids first.
     let logits = vec![1.0; 5_000];
-    let draws = (0..2_000).map(|position| Draw { top_p: 1 << 31, position, ..PLAIN });
+    let draws = (0..2_000).map(|position| SampleParams { top_p: 1 << 31, position, ..PLAIN });
     let tokens: Vec<u32> = draws.map(|draw| one(&logits, draw)).collect();
     let most = tokens.iter().max().unwrap();
     assert!((2_400..2_500).contains(most), "{most}");
@@ -121,7 +122,7 @@ fn what_cannot_be_drawn_from_gives_no_token() {
         (&long, NoToken::NotFinite(611)),
     ];
     for (logits, why) in rows {
-        for draw in [PLAIN, Draw { top_k: 1, ..PLAIN }] {
+        for draw in [PLAIN, SampleParams { top_k: 1, ..PLAIN }] {
             assert_eq!(NoToken::check(one(logits, draw)), Err(why), "{logits:?}");
         }
     }

@@ -45,7 +45,7 @@ pub fn logit(key: u32) -> f32 {
     f32::from_bits(if key & 0x8000_0000 == 0 { !key } else { key & 0x7fff_ffff })
 }
 
-/// Clamps a scale: see [`super::Draw::scale`].
+/// Clamps a scale: see [`super::SampleParams::scale`].
 pub fn bounded_scale(scale: f32) -> f32 {
     match scale.to_bits() {
         0x0080_0000..=0x7f80_0000 => scale.min(LARGEST),

@@ -11,6 +11,7 @@ use warploom::error::{Error, Result};
 
 /// Settings of answers.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct ChatOptions {
     /// Maximum tokens of an answer.
     pub max_tokens: usize,
@@ -25,8 +26,11 @@ impl Default for ChatOptions {
     }
 }
 
+crate::setters!(ChatOptions { max_tokens: usize, sampling: Sampling });
+
 /// An answer and its statistics.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct Reply {
     /// The answer and its timing. Its prompt counts only the tokens that were run.
     pub generated: Generated,
@@ -194,8 +198,8 @@ impl Chat {
     /// error the conversation is unchanged.
     ///
     /// # Errors
-    /// Those of [`Chat::answer`].
-    pub async fn send(
+    /// Those of [`Chat::answer_async`].
+    pub async fn send_async(
         &mut self,
         text: &str,
         options: &ChatOptions,
@@ -203,7 +207,7 @@ impl Chat {
     ) -> Result<Reply> {
         let (count, left_out) = (self.messages.len(), self.left_out);
         self.messages.push(Message::new(Role::User, text));
-        let reply = self.answer(options, on_event).await;
+        let reply = self.answer_async(options, on_event).await;
         if reply.is_err() {
             self.messages.truncate(count);
             self.left_out = left_out;
@@ -221,7 +225,7 @@ impl Chat {
     /// # Errors
     /// Invalid, if there is no message, or the last message alone does not fit the context; those
     /// of [`Template::render`]; device errors.
-    pub async fn answer(
+    pub async fn answer_async(
         &mut self,
         options: &ChatOptions,
         on_event: &mut OnEvent<'_>,
@@ -238,7 +242,7 @@ impl Chat {
             ..GenerateOptions::default()
         };
         let (before, new) = tokens.split_at(reused);
-        let result = self.session.generate_tokens(new, before, &generate, on_event).await;
+        let result = self.session.generate_tokens_async(new, before, &generate, on_event).await;
         // Tokens that were run are in the cache, even after a later error.
         let mut all = tokens;
         let prompt_tokens = all.len();
@@ -316,30 +320,26 @@ impl Chat {
         Ok(all)
     }
 
-    /// As [`Chat::send`], blocking.
+    /// As [`Chat::send_async`], blocking.
     ///
     /// # Errors
-    /// As [`Chat::send`].
+    /// As [`Chat::send_async`].
     #[cfg(not(target_arch = "wasm32"))]
-    pub fn send_blocking(
+    pub fn send(
         &mut self,
         text: &str,
         options: &ChatOptions,
         on_event: &mut OnEvent<'_>,
     ) -> Result<Reply> {
-        warploom::base::platform::block_on(self.send(text, options, on_event))
+        warploom::base::platform::block_on(self.send_async(text, options, on_event))
     }
 
-    /// As [`Chat::answer`], blocking.
+    /// As [`Chat::answer_async`], blocking.
     ///
     /// # Errors
-    /// As [`Chat::answer`].
+    /// As [`Chat::answer_async`].
     #[cfg(not(target_arch = "wasm32"))]
-    pub fn answer_blocking(
-        &mut self,
-        options: &ChatOptions,
-        on_event: &mut OnEvent<'_>,
-    ) -> Result<Reply> {
-        warploom::base::platform::block_on(self.answer(options, on_event))
+    pub fn answer(&mut self, options: &ChatOptions, on_event: &mut OnEvent<'_>) -> Result<Reply> {
+        warploom::base::platform::block_on(self.answer_async(options, on_event))
     }
 }

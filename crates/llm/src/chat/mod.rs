@@ -3,7 +3,7 @@
 //! A model is trained on one format of conversations, which its file carries as a Jinja template.
 //! `template` loads it and renders messages to a [`Prompt`]. The file is untrusted: `jinja` runs it
 //! with limits on steps, memory and names. The messages are untrusted too: `jinja` tracks their
-//! bytes through the template, and `marks` keeps text of messages from tokenising as control
+//! bytes through the template, and `injection_guard` keeps text of messages from tokenising as control
 //! tokens, so a message cannot end its turn and begin another. `conversation` holds a session and
 //! runs only the tokens that are not in its KV cache.
 
@@ -25,6 +25,7 @@ pub use template::{Prompt, Template};
 /// The author of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
+#[non_exhaustive]
 pub enum Role {
     /// Instructions on the model's behaviour; only as the first message.
     System,
@@ -50,6 +51,7 @@ impl Role {
 
 /// A message of a conversation.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct Message {
     /// The author.
     pub role: Role,
@@ -68,6 +70,7 @@ pub struct Message {
 
 /// A tool call.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct ToolCall {
     /// Identifies it for its result; may be empty.
     pub id: String,
@@ -75,6 +78,17 @@ pub struct ToolCall {
     pub name: String,
     /// The arguments as the model wrote them: normally a JSON object.
     pub arguments: String,
+}
+
+impl ToolCall {
+    /// A call; `arguments` is normally a JSON object.
+    pub fn new(
+        id: impl Into<String>,
+        name: impl Into<String>,
+        arguments: impl Into<String>,
+    ) -> ToolCall {
+        ToolCall { id: id.into(), name: name.into(), arguments: arguments.into() }
+    }
 }
 
 impl Message {

@@ -32,6 +32,7 @@ pub struct Template {
 
 /// A rendered conversation.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Prompt {
     /// The text, with control tokens by name.
     pub text: String,

@@ -41,6 +41,7 @@ const SLICE: usize = 256 << 10;
 
 /// Quantisation settings.
 #[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
 pub struct QuantizeOptions {
     /// The format of matrices: one of [`TARGETS`].
     pub format: Format,
@@ -50,8 +51,18 @@ pub struct QuantizeOptions {
     pub threads: Option<usize>,
 }
 
+impl QuantizeOptions {
+    /// Matrices to this format, with one thread per core, into a new file.
+    pub fn new(format: Format) -> QuantizeOptions {
+        QuantizeOptions { format, replace: false, threads: None }
+    }
+}
+
+crate::setters!(QuantizeOptions { format: Format, replace: bool, threads: Option<usize> });
+
 /// The result for a model.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct QuantizeReport {
     /// Every tensor, in the new file's order.
     pub tensors: Vec<TensorReport>,
@@ -63,6 +74,7 @@ pub struct QuantizeReport {
 
 /// The result for a tensor.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct TensorReport {
     /// Its name in the new file.
     pub name: String,

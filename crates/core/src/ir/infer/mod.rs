@@ -17,7 +17,7 @@ use super::op::Op;
 use super::scalar::{BinaryOp, UnaryOp};
 use crate::base::{DType, Dim, Shape};
 use crate::error::{Error, Result};
-use crate::sampling::{Draw, NoToken};
+use crate::sampling::{NoToken, SampleParams};
 
 /// Shape and element type of `op` on these operands.
 ///
@@ -342,7 +342,7 @@ fn token_rule(call: &Call<'_>) -> Result<(Shape, DType)> {
 fn sample_rule(call: &Call<'_>) -> Result<(Shape, DType)> {
     let result = token_rule(call)?;
     call.want(1, DType::U32)?;
-    call.equal(call.last(1)?, &Dim::from(Draw::WORDS), "words of a draw")?;
+    call.equal(call.last(1)?, &Dim::from(SampleParams::WORDS), "words of a draw")?;
     let draws = call.shape(1).dims();
     call.rank(1, call.shape(0).rank())?;
     for (logits, draws) in call.shape(0).dims().iter().zip(&draws[..draws.len() - 1]) {

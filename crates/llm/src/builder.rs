@@ -1,0 +1,172 @@
+//! The settings of a session, and its construction.
+
+use std::sync::Arc;
+
+use super::decoder::CacheShape;
+use super::model::Model;
+use super::planner::{DeviceModel, Planner};
+use super::prewarm::{Expected, Prewarm};
+use super::sampler::Sampling;
+use super::session::{MAX_SEQUENCES, Session};
+use super::upload;
+use warploom::base::platform::MaybeSendValue;
+use warploom::base::{ComputeMode, DType};
+use warploom::error::{Error, Result};
+use warploom::runtime::Runtime;
+
+/// Default limit of the context, in positions.
+const DEFAULT_CONTEXT: usize = 4096;
+
+/// Progress callback of an upload: the bytes so far and the total. `Send` on native builds.
+#[cfg(not(target_arch = "wasm32"))]
+pub type OnUpload<'a> = dyn FnMut(u64, u64) + Send + 'a;
+/// Progress callback of an upload: the bytes so far and the total.
+#[cfg(target_arch = "wasm32")]
+pub type OnUpload<'a> = dyn FnMut(u64, u64) + 'a;
+
+/// Builds a [`Session`]: [`Session::builder`]. Every setting has a default, which `None` stands for.
+#[must_use = "it does nothing until it is built"]
+pub struct SessionBuilder<'a> {
+    model: Arc<Model>,
+    runtime: Option<Arc<Runtime>>,
+    context: Option<usize>,
+    sequences: Option<usize>,
+    compute: Option<ComputeMode>,
+    cache: Option<DType>,
+    deterministic: bool,
+    expected: Option<Expected>,
+    progress: Box<OnUpload<'a>>,
+}
+
+warploom::base::debug_as!(SessionBuilder<'a>, |this| model: this.model, context: this.context, sequences: this.sequences);
+
+impl<'a> SessionBuilder<'a> {
+    pub(super) fn new(model: Arc<Model>) -> SessionBuilder<'a> {
+        SessionBuilder {
+            model,
+            runtime: None,
+            context: None,
+            sequences: None,
+            compute: None,
+            cache: None,
+            deterministic: false,
+            expected: None,
+            progress: Box::new(|_, _| {}),
+        }
+    }
+
+    /// The runtime, and with it the device. Default: a new one on the best device of the machine.
+    pub fn runtime(mut self, runtime: Arc<Runtime>) -> SessionBuilder<'a> {
+        self.runtime = Some(runtime);
+        self
+    }
+
+    /// Positions of the KV cache per sequence. Default: the model's training context, at most
+    /// 4,096.
+    pub fn context(mut self, positions: impl Into<Option<usize>>) -> SessionBuilder<'a> {
+        self.context = positions.into();
+        self
+    }
+
+    /// Sequences of the KV cache, 1 to [`MAX_SEQUENCES`]. Default: one.
+    pub fn sequences(mut self, count: impl Into<Option<usize>>) -> SessionBuilder<'a> {
+        self.sequences = count.into();
+        self
+    }
+
+    /// Precision of products with packed or 2-byte weights, and of attention over an f16 cache.
+    /// Default: [`Session::default_mode`].
+    pub fn compute(mut self, mode: impl Into<Option<ComputeMode>>) -> SessionBuilder<'a> {
+        self.compute = mode.into();
+        self
+    }
+
+    /// Element type of the KV cache, f32 or f16. Default: [`Session::default_cache`].
+    pub fn cache(mut self, dtype: impl Into<Option<DType>>) -> SessionBuilder<'a> {
+        self.cache = dtype.into();
+        self
+    }
+
+    /// Makes plans deterministic even if the runtime's are not: the same tokens give the same
+    /// logits, bit for bit, one by one, in chunks or in a batch. Default: as the runtime.
+    pub fn deterministic(mut self, deterministic: bool) -> SessionBuilder<'a> {
+        self.deterministic = deterministic;
+        self
+    }
+
+    /// Announces the first text: a prompt of this length, continued with this sampling. Its plans
+    /// are made and compiled on a thread while the weights are uploaded. It changes no result: if
+    /// correct, the first token comes sooner. Browsers ignore it. Default: none.
+    pub fn prewarm(mut self, prompt_tokens: usize, sampling: &Sampling) -> SessionBuilder<'a> {
+        let output = sampling.output_kind();
+        self.expected = Some(Expected { tokens: prompt_tokens, output });
+        self
+    }
+
+    /// Receives the uploaded bytes so far and the total. Default: none.
+    pub fn progress(
+        mut self,
+        progress: impl FnMut(u64, u64) + MaybeSendValue + 'a,
+    ) -> SessionBuilder<'a> {
+        self.progress = Box::new(progress);
+        self
+    }
+
+    /// Uploads the weights and allocates the KV cache.
+    ///
+    /// # Errors
+    /// Out of memory, before any upload, if weights and cache exceed the budget; invalid, for a
+    /// context of 0 or beyond the model's, a number of sequences out of range, or a cache of
+    /// another type; errors of the device and of opening one.
+    #[cfg(not(target_arch = "wasm32"))]
+    pub fn build(self) -> Result<Session> {
+        warploom::base::platform::block_on(self.build_async())
+    }
+
+    /// As `SessionBuilder::build`. Other futures of the thread may run between two weights.
+    ///
+    /// # Errors
+    /// As `SessionBuilder::build`.
+    pub async fn build_async(mut self) -> Result<Session> {
+        let runtime = match self.runtime.take() {
+            Some(runtime) => runtime,
+            None => Arc::new(Runtime::builder().build_async().await?),
+        };
+        let mut progress = std::mem::replace(&mut self.progress, Box::new(|_, _| {}));
+        let expected = self.expected;
+        let on = Arc::new(self.on(runtime)?);
+        upload::check_memory(&on)?;
+        let prewarm = Prewarm::begin(&on, expected);
+        let uploaded = upload::upload(&on, &mut *progress).await;
+        // Ends before a failed upload is reported, so that no thread uses the device later.
+        let ready = prewarm.end().await;
+        Ok(Session::new(on.clone(), uploaded?, Planner::new(on, ready)))
+    }
+
+    /// The checked settings.
+    fn on(self, runtime: Arc<Runtime>) -> Result<DeviceModel> {
+        let trained = self.model.config().context;
+        let context = self.context.unwrap_or(trained.min(DEFAULT_CONTEXT));
+        if context == 0 || context > trained {
+            let text = format!(
+                "a context of {context} positions, the model was trained for 1 to {trained}"
+            );
+            return Err(Error::invalid(text));
+        }
+        let sequences = self.sequences.unwrap_or(1);
+        if !(1..=MAX_SEQUENCES).contains(&sequences) {
+            let text = format!("{sequences} sequences, a session has 1 to {MAX_SEQUENCES}");
+            return Err(Error::invalid(text));
+        }
+        let profile = runtime.device().profile();
+        let mode = self.compute.unwrap_or_else(|| Session::default_mode(profile));
+        let dtype = self.cache.unwrap_or(Session::default_cache(mode));
+        if !matches!(dtype, DType::F32 | DType::F16) {
+            return Err(Error::invalid(format!("a cache of {dtype}, it is of f32 or f16")));
+        }
+        let weights = self.model.weights_on(profile.kind);
+        let cache = CacheShape { sequences, context, dtype };
+        let (model, deterministic) = (self.model, self.deterministic);
+        Ok(DeviceModel { runtime, model, weights, cache, mode, deterministic })
+    }
+}

@@ -1,0 +1,113 @@
+//! Plans of a session, and the model on its device that they are made for.
+
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::sync::Arc;
+
+use super::decoder::{BASE, CacheShape, DecoderInput, DecoderOutput, PAST};
+use super::model::Model;
+use super::shape_buckets::class_of_key;
+use super::weights::Weight;
+use warploom::base::{ComputeMode, ShapeClass, SymbolValues};
+use warploom::error::Result;
+use warploom::ir::{Graph, computing_in};
+use warploom::plan::Plan;
+use warploom::runtime::Runtime;
+
+/// The use of a plan.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct PlanKey {
+    pub(super) input: DecoderInput,
+    /// Index into the shape buckets of the input.
+    pub(super) bucket: usize,
+    pub(super) output: DecoderOutput,
+}
+
+/// A model on a device: all that its plans depend on. It never changes, so that threads share it.
+pub(super) struct DeviceModel {
+    pub(super) runtime: Arc<Runtime>,
+    pub(super) model: Arc<Model>,
+    /// In the formats that the device keeps.
+    pub(super) weights: Vec<Weight>,
+    pub(super) cache: CacheShape,
+    pub(super) mode: ComputeMode,
+    pub(super) deterministic: bool,
+}
+
+impl DeviceModel {
+    /// The graph of a run.
+    pub(super) fn graph(&self, input: DecoderInput, output: DecoderOutput) -> Result<Graph> {
+        computing_in(&self.model.graph_with(&self.weights, self.cache, input, output)?, self.mode)
+    }
+
+    /// Its plan for a shape bucket.
+    pub(super) fn plan(&self, graph: &Graph, class: &ShapeClass) -> Result<Plan> {
+        let mut options = self.runtime.plan_options();
+        options.deterministic |= self.deterministic;
+        Plan::new(graph, class, self.runtime.device().profile(), &options)
+    }
+
+    /// The symbol values of a run of a sequence.
+    pub(super) fn symbols(&self, sequence: usize, past: usize) -> SymbolValues {
+        let symbols = SymbolValues::new().with(PAST, past as u64);
+        match self.cache.sequences {
+            1 => symbols,
+            _ => symbols.with(BASE, (sequence * self.cache.context) as u64),
+        }
+    }
+}
+
+/// A plan and its graph, prewarmed before its first use.
+pub(super) struct Ready {
+    pub(super) key: PlanKey,
+    pub(super) graph: Graph,
+    pub(super) plan: Plan,
+}
+
+/// Makes the plans of a session, and keeps the graphs for later ones.
+pub(super) struct Planner {
+    on: Arc<DeviceModel>,
+    graphs: HashMap<(DecoderInput, DecoderOutput), Graph>,
+    ready: HashMap<PlanKey, Plan>,
+}
+
+impl Planner {
+    /// With plans that are ready.
+    pub(super) fn new(on: Arc<DeviceModel>, ready: Vec<Ready>) -> Planner {
+        let (mut graphs, mut plans) = (HashMap::new(), HashMap::new());
+        for Ready { key, graph, plan } in ready {
+            graphs.insert((key.input, key.output), graph);
+            plans.insert(key, plan);
+        }
+        Planner { on, graphs, ready: plans }
+    }
+
+    /// The plan of a key: the one that is ready, or a new one.
+    pub(super) fn take(&mut self, key: PlanKey) -> Result<Plan> {
+        match self.ready.remove(&key) {
+            Some(plan) => Ok(plan),
+            None => self.plan(key),
+        }
+    }
+
+    /// A new plan of a key.
+    pub(super) fn plan(&mut self, key: PlanKey) -> Result<Plan> {
+        self.plan_in(&class_of_key(key, self.on.cache), key.input, key.output)
+    }
+
+    /// A new plan for a shape class.
+    pub(super) fn plan_in(
+        &mut self,
+        class: &ShapeClass,
+        input: DecoderInput,
+        output: DecoderOutput,
+    ) -> Result<Plan> {
+        let graph = match self.graphs.entry((input, output)) {
+            Entry::Occupied(entry) => entry.into_mut(),
+            Entry::Vacant(entry) => entry.insert(self.on.graph(input, output)?),
+        };
+        #[cfg(not(target_arch = "wasm32"))]
+        self.on.runtime.tune_at_first_use(graph, class, &self.on.runtime.plan_options())?;
+        self.on.plan(graph, class)
+    }
+}
