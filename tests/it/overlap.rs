@@ -81,7 +81,7 @@ fn instance(runtime: &Runtime, plan: Plan) -> (Instance, DeviceTensors) {
 
 fn h200() -> DeviceProfile {
     let profile = DeviceProfile::known("nvidia-h200").unwrap();
-    DeviceProfile { provider: "cuda".into(), ..profile }
+    profile.with(|p| p.provider = "cuda".into()).with_cuda_features()
 }
 
 /// Products of whole numbers, of the sizes of a layer of eight billion weights: what comes before rounds for both.
