@@ -259,11 +259,10 @@ mod tests {
         Subject {
             model: "m.gguf".into(),
             compute_mode: "F32".into(),
-            profile: DeviceProfile {
-                local_bandwidth: bandwidth,
-                kind,
-                ..DeviceProfile::webgpu_floor("Test GPU")
-            },
+            profile: DeviceProfile::webgpu_floor("Test GPU").with(|p| {
+                p.local_bandwidth = bandwidth;
+                p.kind = kind;
+            }),
         }
     }
 

@@ -141,26 +141,27 @@ mod tests {
     use super::*;
 
     fn found() -> Found {
-        let gpu = DeviceProfile {
-            name: "Test GPU".into(),
-            driver: "1.2".into(),
-            memory_bytes: 8_000_000_000,
-            local_bandwidth: 448_000_000_000,
-            has_subgroups: true,
-            subgroup_min: 32,
-            subgroup_max: 32,
-            has_f16: true,
-            ..DeviceProfile::webgpu_floor("")
-        };
-        let cpu = DeviceProfile {
-            provider: "cpu".into(),
-            name: "Test CPU".into(),
-            driver: "avx2".into(),
-            kind: DeviceKind::Cpu,
-            compute_units: 2,
-            ..DeviceProfile::webgpu_floor("")
-        };
-        let null = DeviceProfile { provider: "null".into(), kind: DeviceKind::Null, ..cpu.clone() };
+        let gpu = DeviceProfile::webgpu_floor("").with(|p| {
+            p.name = "Test GPU".into();
+            p.driver = "1.2".into();
+            p.memory_bytes = 8_000_000_000;
+            p.local_bandwidth = 448_000_000_000;
+            p.has_subgroups = true;
+            p.subgroup_min = 32;
+            p.subgroup_max = 32;
+            p.has_f16 = true;
+        });
+        let cpu = DeviceProfile::webgpu_floor("").with(|p| {
+            p.provider = "cpu".into();
+            p.name = "Test CPU".into();
+            p.driver = "avx2".into();
+            p.kind = DeviceKind::Cpu;
+            p.compute_units = 2;
+        });
+        let null = cpu.clone().with(|p| {
+            p.provider = "null".into();
+            p.kind = DeviceKind::Null;
+        });
         let device = |profile, reason: &str, selected| FoundDevice {
             profile,
             reason: reason.into(),

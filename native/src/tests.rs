@@ -39,7 +39,7 @@ fn source(wgsl: &str, bindings: &[Access], param_words: u32) -> KernelSpec {
 }
 
 fn profile() -> DeviceProfile {
-    DeviceProfile { has_timestamps: true, ..DeviceProfile::webgpu_floor("test") }
+    DeviceProfile::webgpu_floor("test").with(|p| p.has_timestamps = true)
 }
 
 fn program(spec: &KernelSpec) -> Result<Program> {

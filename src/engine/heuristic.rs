@@ -3,7 +3,8 @@
 use super::Cost;
 use crate::provider::{DeviceKind, DeviceProfile};
 
-/// Peak speeds for estimates: those of the profile, else round figures for its kind.
+/// Peak speeds behind estimates: those of the profile and its calibration if it has them, else
+/// round figures of its kind.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Peaks {
     /// Memory bandwidth in bytes per second, reads and writes together.
@@ -35,7 +36,13 @@ impl Peaks {
             0 => bytes_per_s,
             told => told as f64,
         };
-        Peaks { bytes_per_s, flops_per_s, launch_s, busy_threads }
+        let measured = &profile.calibration;
+        Peaks {
+            bytes_per_s,
+            flops_per_s: measured.flops_per_second.unwrap_or(flops_per_s),
+            launch_s: measured.launch_seconds.unwrap_or(launch_s),
+            busy_threads: measured.busy_threads.unwrap_or(busy_threads),
+        }
     }
 
     /// Share of the device that this many threads keep busy, 0 to 1.

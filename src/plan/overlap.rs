@@ -21,8 +21,7 @@ struct Touched {
 }
 
 pub(super) fn overlap(builder: &mut PlanBuilder) -> Result<()> {
-    // Other providers have no launches that synchronise in the kernel.
-    if builder.profile.provider != "cuda" {
+    if !builder.profile.has_launch_overlap {
         return Ok(());
     }
     let touched = builder.steps.iter().map(|step| {
@@ -135,16 +134,18 @@ mod tests {
     use crate::plan::Options;
     use crate::provider::{Command, DeviceProfile};
 
-    fn profile(provider: &str) -> DeviceProfile {
-        let profile = DeviceProfile::known("nvidia-h200").unwrap();
-        DeviceProfile { provider: provider.into(), ..profile }
+    /// A plan for a device whose launches overlap.
+    fn plan(graph: &Graph) -> Plan {
+        plan_with(graph, true, &[])
     }
 
-    fn plan(graph: &Graph, provider: &str, without: &[&str]) -> Plan {
+    fn plan_with(graph: &Graph, has_launch_overlap: bool, without: &[&str]) -> Plan {
+        let profile = DeviceProfile::known("nvidia-h200").unwrap();
+        let profile = profile.with(|p| p.has_launch_overlap = has_launch_overlap);
         let registry = Registry::builtin();
         let without = without.iter().map(ToString::to_string).collect();
         let options = Options { without, ..Options::new(&registry) };
-        Plan::new(graph, &ShapeClass::new(), &profile(provider), &options).unwrap()
+        Plan::new(graph, &ShapeClass::new(), &profile, &options).unwrap()
     }
 
     /// Label, `allows_overlap`, `overlaps_previous`.
@@ -176,17 +177,17 @@ mod tests {
     }
 
     #[test]
-    fn two_products_of_one_operand_run_at_once_on_cuda_alone() {
+    fn two_products_of_one_operand_run_at_once_if_launches_overlap() {
         let graph = products(&[("q", Format::Q4K), ("v", Format::Q6K)]);
-        let made = plan(&graph, "cuda", &[]);
+        let made = plan(&graph);
         let [q, v] = &marks(&made)[..] else { panic!("{:?}", marks(&made)) };
         assert_eq!(((q.1, q.2), (v.1, v.2)), ((true, false), (false, true)), "{q:?} {v:?}");
         made.verify().unwrap();
         assert_eq!(Plan::load(&made.save().unwrap()).unwrap(), made);
-        for (provider, without) in [("webgpu", &[][..]), ("opencl", &[]), ("cuda", &["overlap"])] {
-            let other = plan(&graph, provider, without);
+        for (overlap, without) in [(false, &[][..]), (true, &["overlap"])] {
+            let other = plan_with(&graph, overlap, without);
             assert!(marks(&other).iter().all(|(_, followed, beside)| !followed && !beside));
-            assert!(!String::from_utf8_lossy(&other.save().unwrap()).contains("followed"));
+            assert!(!String::from_utf8_lossy(&other.save().unwrap()).contains("allows_overlap"));
         }
     }
 
@@ -194,7 +195,7 @@ mod tests {
     fn no_third_joins_a_pair() {
         let formats = [Format::Q4K, Format::Q6K, Format::Q8_0, Format::Q5K, Format::Q4_0];
         let named = ["a", "b", "c", "d", "e"].into_iter().zip(formats);
-        let made = plan(&products(&named.collect::<Vec<_>>()), "cuda", &[]);
+        let made = plan(&products(&named.collect::<Vec<_>>()));
         let marks: Vec<(bool, bool)> = marks(&made).iter().map(|mark| (mark.1, mark.2)).collect();
         let pair = [(true, false), (false, true)];
         assert_eq!(marks, [&pair[..], &pair, &[(false, false)]].concat());
@@ -207,7 +208,7 @@ mod tests {
         let a = product(&mut g, "a", x, Format::Q4K);
         let b = product(&mut g, "b", a, Format::Q6K);
         g.output("b", b).unwrap();
-        let made = plan(&g, "cuda", &[]);
+        let made = plan(&g);
         assert!(made.steps.len() == 2 && marks(&made).iter().all(|mark| !mark.1 && !mark.2));
     }
 
@@ -223,7 +224,7 @@ mod tests {
         let row = g.add(part, &[s]).unwrap();
         let b = product(&mut g, "b", row, Format::Q6K);
         g.output("b", b).unwrap();
-        let made = plan(&g, "cuda", &[]);
+        let made = plan(&g);
         assert!(marks(&made).iter().all(|mark| !mark.1 && !mark.2), "{:?}", marks(&made));
     }
 
@@ -254,7 +255,7 @@ mod tests {
 
     #[test]
     fn a_file_that_says_so_wrongly_is_refused() {
-        let made = plan(&products(&[("q", Format::Q4K), ("v", Format::Q6K)]), "cuda", &[]);
+        let made = plan(&products(&[("q", Format::Q4K), ("v", Format::Q6K)]));
         let fault = |change: &dyn Fn(&mut Plan)| {
             let mut plan = made.clone();
             change(&mut plan);

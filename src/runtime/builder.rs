@@ -167,11 +167,13 @@ impl RuntimeBuilder {
     /// The name consists of letters, digits, `-` and `_`. It must not be `auto` or the name of
     /// another provider, including built-in ones that this build lacks. Each profile must carry
     /// that name and its index in the list. Plans follow the profile: [`DeviceKind::Cpu`] runs the
-    /// Rust functions of `cpu`, all other kinds run WGSL. cuBLASLt calls, native kernels of packs
-    /// and errata are keyed by the names `cuda`, `opencl` and `webgpu`, so a provider that wraps
-    /// one of those gets none of them.
+    /// Rust functions of `cpu`, all other kinds run WGSL. Capabilities such as
+    /// cuBLASLt calls or overlapping launches, and measured constants, are fields of the profile
+    /// ([`DeviceProfile`]), so a provider that wraps `cuda` keeps them. Native kernels of packs and
+    /// errata are keyed by the names `cuda`, `opencl` and `webgpu`, so it gets none of those.
     ///
     /// [`DeviceKind::Null`]: crate::provider::DeviceKind::Null
+    /// [`DeviceProfile`]: crate::provider::DeviceProfile
     /// [`DeviceKind::Cpu`]: crate::provider::DeviceKind::Cpu
     pub fn provider(mut self, provider: impl Provider + 'static) -> RuntimeBuilder {
         self.providers.0.push(Arc::new(provider));

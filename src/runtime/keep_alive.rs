@@ -17,8 +17,8 @@ use crate::base::{Dim, Symbol, SymbolValues};
 use crate::error::Result;
 use crate::kernel::{Access, KernelSpec, SourceSpec};
 use crate::provider::{
-    Args, Binding, BufferRange, Command, Device, DeviceKind, DeviceProfile, Dispatch, ParamBlock,
-    PreparedId, Recording, Resource, Usage, Word,
+    Args, Binding, BufferRange, Command, Device, Dispatch, ParamBlock, PreparedId, Recording,
+    Resource, Usage, Word,
 };
 
 /// Target duration of a beat, the longest delay of other work.
@@ -94,15 +94,12 @@ struct State {
     ended: bool,
 }
 
-fn loses_its_clock(profile: &DeviceProfile) -> bool {
-    profile.provider == "webgpu" && profile.kind == DeviceKind::Discrete
-}
-
 impl KeepAlive {
     /// A keep-alive for a discrete GPU through wgpu, whose clock falls between runs; `None` for
     /// every other device. Idle until [`KeepAlive::hold`].
     pub fn if_needed(device: &Arc<dyn Device>) -> Option<KeepAlive> {
-        loses_its_clock(device.profile()).then(|| KeepAlive::new(device.clone()))
+        let drops = device.profile().clock_drops_when_idle;
+        drops.then(|| KeepAlive::new(device.clone()))
     }
 
     /// A keep-alive for any device whose provider compiles WGSL. If the kernel does not compile or
@@ -250,22 +247,5 @@ impl Drop for Pulse<'_> {
     fn drop(&mut self) {
         self.device.free(Resource::Prepared(self.prepared));
         self.device.free(Resource::Buffer(self.y.buffer));
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn profile(provider: &str, kind: DeviceKind) -> DeviceProfile {
-        DeviceProfile { provider: provider.into(), kind, ..DeviceProfile::webgpu_floor("one") }
-    }
-
-    #[test]
-    fn discrete_gpus_through_wgpu_lose_their_clock() {
-        assert!(loses_its_clock(&profile("webgpu", DeviceKind::Discrete)));
-        assert!(!loses_its_clock(&profile("webgpu", DeviceKind::Integrated)));
-        assert!(!loses_its_clock(&profile("webgpu", DeviceKind::Software)));
-        assert!(!loses_its_clock(&profile("cuda", DeviceKind::Discrete)));
     }
 }

@@ -318,10 +318,18 @@ mod tests {
         ];
         let ranks = order.map(|(provider, kind)| {
             let floor = DeviceProfile::webgpu_floor("");
-            rank(&DeviceProfile { provider: provider.into(), kind, ..floor }, false).0.unwrap()
+            rank(
+                &floor.with(|p| {
+                    p.provider = provider.into();
+                    p.kind = kind;
+                }),
+                false,
+            )
+            .0
+            .unwrap()
         });
         assert!(ranks.windows(2).all(|pair| pair[0] < pair[1]), "{ranks:?}");
-        let null = DeviceProfile { kind: Null, ..DeviceProfile::webgpu_floor("") };
+        let null = DeviceProfile::webgpu_floor("").with(|p| p.kind = Null);
         assert_eq!((rank(&null, false).0, rank(&null, true).0), (None, None));
     }
 

@@ -208,7 +208,7 @@ impl crate::provider::Provider for Provider {
                 let profile = profile::profile_of(&adapter.get_info(), features, &limits, index);
                 let has_f16_accumulate =
                     profile.has_matrix_hw && profile::has_f16_accumulate(adapter);
-                DeviceProfile { has_f16_accumulate, ..profile }
+                profile.with(|p| p.has_f16_accumulate = has_f16_accumulate)
             });
             Ok(profiles.collect())
         })

@@ -216,8 +216,7 @@ fn more_rows_than_a_launch_has_are_an_error_that_names_the_operation() {
                 (Ok(plan), Some(engine)) => {
                     let taken = plan.choices[0].engine.as_ref().map(EngineId::as_str);
                     assert_eq!(taken, Some(*engine));
-                    plan.fits(&DeviceProfile { name: "the same".into(), ..profile.clone() })
-                        .unwrap();
+                    plan.fits(&profile.clone().with(|p| p.name = "the same".into())).unwrap();
                 }
                 (Err(error), None) => assert!(error.to_string().contains(groups), "{error}"),
                 (Err(error), Some(_)) => panic!("{name}: {error}"),

@@ -32,7 +32,11 @@ fn product(size: u64, to: DType) -> Graph {
 /// An H200 with the kernels of wgpu.
 fn card() -> DeviceProfile {
     let known = DeviceProfile::known("nvidia-h200").unwrap();
-    DeviceProfile { has_matrix_hw: true, has_f16_accumulate: true, has_f16: true, ..known }
+    known.with(|p| {
+        p.has_matrix_hw = true;
+        p.has_f16_accumulate = true;
+        p.has_f16 = true;
+    })
 }
 
 fn engine(graph: &Graph, profile: &DeviceProfile, change: impl Fn(&mut Options)) -> String {
@@ -51,14 +55,19 @@ fn f16_sums_are_used_if_enabled_and_the_result_is_f16() {
     assert_eq!(engine(&large, &card(), asked), ENGINE);
     assert_eq!(engine(&large, &card(), |_| ()), "wgsl.matmul_batched_coop");
     assert_eq!(engine(&product(4096, DType::F32), &card(), asked), "wgsl.matmul_batched_coop");
-    let other = DeviceProfile { has_f16_accumulate: false, ..card() };
+    let other = card().with(|p| p.has_f16_accumulate = false);
     assert_eq!(engine(&large, &other, asked), "wgsl.matmul_batched_coop");
     // The summation order of tensor cores is unknown.
     let both =
         |options: &mut Options| (options.f16_accumulate, options.deterministic) = (true, true);
     assert!(!engine(&large, &card(), both).contains("coop"));
     // Where CUDA's library sums in f32 it is the faster.
-    let cuda = DeviceProfile { provider: "cuda".into(), has_gemm_library: true, ..card() };
+    let cuda = card()
+        .with(|p| {
+            p.provider = "cuda".into();
+            p.has_gemm_library = true;
+        })
+        .with_cuda_features();
     let taken = engine(&large, &cuda, asked);
     assert!(!taken.contains("f16_accumulate"), "{taken}");
 }
@@ -83,9 +92,9 @@ fn tiles_follow_the_work_and_the_memory() {
     assert_eq!(shape(4096, &card()), [8, 2, 2, 4]);
     assert_eq!(shape(2048, &card()), [8, 2, 1, 4]);
     assert_eq!(shape(512, &card()), [2, 1, 2, 2]);
-    let small = DeviceProfile { workgroup_memory_bytes: 32 << 10, ..card() };
+    let small = card().with(|p| p.workgroup_memory_bytes = 32 << 10);
     assert_eq!(shape(4096, &small), [8, 2, 1, 4]);
-    let smaller = DeviceProfile { workgroup_memory_bytes: 24 << 10, ..card() };
+    let smaller = card().with(|p| p.workgroup_memory_bytes = 24 << 10);
     assert_eq!(shape(4096, &smaller), [4, 2, 2, 2]);
 }
 

@@ -37,72 +37,77 @@ impl Checked {
     pub(crate) fn open(subgroups: bool) -> Arc<Checked> {
         let floor = DeviceProfile::webgpu_floor("interpreter");
         let width = if subgroups { 32 } else { 0 };
-        let profile = DeviceProfile {
-            has_subgroups: subgroups,
-            subgroup_min: width,
-            subgroup_max: width,
-            ..floor
-        };
+        let profile = floor.with(|p| {
+            p.has_subgroups = subgroups;
+            p.subgroup_min = width;
+            p.subgroup_max = width;
+        });
         Arc::new(Checked { profile, state: Mutex::default() })
     }
 
     /// A device with subgroups and cooperative matrices, and the other features of such devices.
     pub(crate) fn with_matrices() -> Arc<Checked> {
-        let profile = DeviceProfile {
-            has_matrix_hw: true,
-            has_f16: true,
-            workgroup_memory_bytes: 32 << 10,
-            ..Checked::open(true).profile.clone()
-        };
+        let profile = Checked::open(true).profile.clone().with(|p| {
+            p.has_matrix_hw = true;
+            p.has_f16 = true;
+            p.workgroup_memory_bytes = 32 << 10;
+        });
         Arc::new(Checked { profile, state: Mutex::default() })
     }
 
     /// The same with f16 sums of matrices, and room for their largest tiles.
     pub(crate) fn with_f16_accumulate() -> Arc<Checked> {
-        let profile = DeviceProfile {
-            has_f16_accumulate: true,
-            workgroup_memory_bytes: 48 << 10,
-            ..Checked::with_matrices().profile.clone()
-        };
+        let profile = Checked::with_matrices().profile.clone().with(|p| {
+            p.has_f16_accumulate = true;
+            p.workgroup_memory_bytes = 48 << 10;
+        });
         Arc::new(Checked { profile, state: Mutex::default() })
     }
 
     /// A device that claims to be CUDA's with the GEMM library.
     pub(crate) fn with_library() -> Arc<Checked> {
-        let profile = DeviceProfile {
-            provider: "cuda".into(),
-            has_gemm_library: true,
-            max_storage_buffers: 16,
-            ..Checked::open(false).profile.clone()
-        };
+        let profile = Checked::open(false)
+            .profile
+            .clone()
+            .with(|p| {
+                p.provider = "cuda".into();
+                p.has_gemm_library = true;
+                p.max_storage_buffers = 16;
+            })
+            .with_cuda_features();
         Arc::new(Checked { profile, state: Mutex::default() })
     }
 
     /// The same with cooperative matrices.
     pub(crate) fn with_library_and_matrices() -> Arc<Checked> {
-        let profile = DeviceProfile {
-            provider: "cuda".into(),
-            has_gemm_library: true,
-            max_storage_buffers: 16,
-            ..Checked::with_matrices().profile.clone()
-        };
+        let profile = Checked::with_matrices()
+            .profile
+            .clone()
+            .with(|p| {
+                p.provider = "cuda".into();
+                p.has_gemm_library = true;
+                p.max_storage_buffers = 16;
+            })
+            .with_cuda_features();
         Arc::new(Checked { profile, state: Mutex::default() })
     }
 
     /// The same with this subgroup size.
     pub(crate) fn with_library_and_subgroups_of(threads: u32) -> Arc<Checked> {
-        let profile = DeviceProfile {
-            subgroup_min: threads,
-            subgroup_max: threads,
-            ..Checked::with_library_and_matrices().profile.clone()
-        };
+        let profile = Checked::with_library_and_matrices().profile.clone().with(|p| {
+            p.subgroup_min = threads;
+            p.subgroup_max = threads;
+        });
         Arc::new(Checked { profile, state: Mutex::default() })
     }
 
     /// A device of another provider, at this place in its list.
     pub(crate) fn of(provider: &str, index: usize) -> Arc<Checked> {
         let floor = Checked::open(false).profile.clone();
-        let profile = DeviceProfile { provider: provider.into(), index, ..floor };
+        let profile = floor.with(|p| {
+            p.provider = provider.into();
+            p.index = index;
+        });
         Arc::new(Checked { profile, state: Mutex::default() })
     }
 

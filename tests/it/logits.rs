@@ -341,7 +341,7 @@ fn agrees(
     let ids = |value: &serde_json::Value| -> Vec<u32> {
         value.as_array().unwrap().iter().map(|v| v.as_u64().unwrap() as u32).collect()
     };
-    let builder = Session::builder(model.clone()).runtime(Arc::new(runtime));
+    let builder = Session::builder(model.clone()).runtime(runtime);
     let mut session = builder.compute(ComputeMode::F32).build().unwrap();
     let mut most = 0.0f64;
     for prompt in prompts {

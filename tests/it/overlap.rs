@@ -82,7 +82,7 @@ fn instance(runtime: &Runtime, plan: Plan) -> (Instance, DeviceTensors) {
 
 fn h200() -> DeviceProfile {
     let profile = DeviceProfile::known("nvidia-h200").unwrap();
-    DeviceProfile { provider: "cuda".into(), ..profile }
+    profile.with(|p| p.provider = "cuda".into()).with_cuda_features()
 }
 
 /// Integer products of the sizes of an 8B layer; the kernel before quantises for both.

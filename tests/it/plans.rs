@@ -145,7 +145,7 @@ fn choices_suit_the_machine() {
 #[test]
 fn values_are_computed_concurrently_with_queries_and_keys() {
     let profile = DeviceProfile::known("nvidia-h200").unwrap();
-    let cuda = DeviceProfile { provider: "cuda".into(), ..profile.clone() };
+    let cuda = profile.clone().with(|p| p.provider = "cuda".into()).with_cuda_features();
     for (name, graph, context) in models() {
         for (phase, tokens) in PHASES {
             let plan = plan_of(&graph, context, tokens, &cuda);

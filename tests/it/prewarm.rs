@@ -53,7 +53,7 @@ fn what_is_expected_is_compiled_before_it_is_asked_for_and_changes_no_text() {
 /// Between the uploads of two weights the thread may do other work.
 #[test]
 fn a_session_in_the_making_lets_other_futures_run() {
-    let runtime = Arc::new(Runtime::builder().device("null").build().unwrap());
+    let runtime = Runtime::builder().device("null").build().unwrap();
     let model = Model::open(MODEL, Access::Mmap).unwrap();
     let (layers, mut pauses, mut bytes) = (model.config().layers, 0, Vec::new());
     let mut context = Context::from_waker(Waker::noop());

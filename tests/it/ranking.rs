@@ -239,7 +239,7 @@ fn attention_of_several_sequences_asks_for_keys_ahead_where_it_can() {
     g.output("y", y).unwrap();
     let vulkan = DeviceProfile::known("nvidia-h200").unwrap();
     assert_eq!(engines(&g, &vulkan), ["wgsl.attn_subgroup"]);
-    let cuda = DeviceProfile { provider: "cuda".into(), ..vulkan };
+    let cuda = vulkan.with(|p| p.provider = "cuda".into()).with_cuda_features();
     assert_eq!(engines(&g, &cuda), ["wgsl.attn_split_kv_fused"]);
     // Together they read each key once.
     let registry = Registry::builtin();
@@ -263,7 +263,7 @@ fn attention_of_many_tokens_is_on_matrices_where_it_may_be() {
     };
     for name in DeviceProfile::known_names() {
         let has_matrix_hw = name == "nvidia-h200";
-        let profile = DeviceProfile { has_matrix_hw, ..DeviceProfile::known(name).unwrap() };
+        let profile = DeviceProfile::known(name).unwrap().with(|p| p.has_matrix_hw = has_matrix_hw);
         let is = |tokens, dtype, mode| {
             let is = engines(&of(tokens, dtype, mode), &profile);
             is.iter().any(|id| id == "wgsl.attn_coop")

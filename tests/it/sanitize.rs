@@ -230,16 +230,17 @@ fn sampled(runtime: &Runtime, sample: usize) {
 /// the catalogue are missing.
 #[test]
 fn few_runs_have_every_kernel_of_the_small_cases() {
-    let profile = DeviceProfile {
-        has_subgroups: true,
-        subgroup_min: 32,
-        subgroup_max: 32,
-        has_f16: true,
-        has_matrix_hw: true,
-        max_threads_per_workgroup: 1024,
-        workgroup_memory_bytes: 49152,
-        ..vendor_gemm::gpu()
-    };
+    let profile = vendor_gemm::gpu()
+        .with(|p| {
+            p.has_subgroups = true;
+            p.subgroup_min = 32;
+            p.subgroup_max = 32;
+            p.has_f16 = true;
+            p.has_matrix_hw = true;
+            p.max_threads_per_workgroup = 1024;
+            p.workgroup_memory_bytes = 49152;
+        })
+        .with_cuda_features();
     let registry = Registry::builtin();
     let runs = cover(&small(), &profile, &|| Options::new(&registry));
     let all = runs.last().unwrap().met;

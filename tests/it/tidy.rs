@@ -327,3 +327,51 @@ fn comments_use_plain_words() {
     assert_eq!(unwanted("let a = 1; // Nobody is told."), ["told", "nobody"]);
     assert!(unwanted("retold // a stolid hand on it").is_empty());
 }
+
+/// Whether a line of code compares with a provider's name. Capabilities and measured constants are
+/// fields of a profile (`DeviceProfile`, `Calibration`), which any provider can set.
+fn names_provider(line: &str) -> bool {
+    let code = line.split("//").next().unwrap_or_default();
+    let configured = code.contains("feature = \"");
+    let named = |names: &[&str]| names.iter().any(|name| code.contains(&format!("\"{name}\"")));
+    // `cpu` and `null` are words elsewhere: the place of an engine, JSON.
+    let compared =
+        code.contains("provider") && ["==", "!=", "match", "=>"].iter().any(|o| code.contains(o));
+    !configured && (named(&["cuda", "webgpu", "opencl"]) || compared && named(&["cpu", "null"]))
+}
+
+#[test]
+fn only_providers_and_selection_compare_provider_names() {
+    let folders = ["src/engine", "src/plan", "src/memory", "src/runtime"];
+    let crates = ["crates/llm/src", "crates/serve/src", "shaders/src"];
+    let mut found = Vec::new();
+    let mut lines = 0;
+    for folder in folders.into_iter().chain(crates) {
+        for (path, text) in files(folder, "rs") {
+            let name = path.to_string_lossy().replace('\\', "/");
+            if name.contains("test") || name == "src/runtime/select.rs" {
+                continue;
+            }
+            let code = text.split("#[cfg(test)]").next().unwrap_or_default();
+            for (number, line) in code.lines().enumerate() {
+                lines += 1;
+                if names_provider(line) {
+                    found.push(format!("{name}:{}: {}", number + 1, line.trim()));
+                }
+            }
+        }
+    }
+    let shaders = files("shaders", "wgsl");
+    for (path, text) in &shaders {
+        if text.lines().any(names_provider) {
+            found.push(path.display().to_string());
+        }
+    }
+    assert!(found.is_empty(), "{}", found.join("\n"));
+    assert!(lines > 10_000 && shaders.len() > 50, "{lines} lines, {} shaders", shaders.len());
+    assert!(names_provider("if query.profile.provider == \"cuda\" {"));
+    assert!(names_provider("\"webgpu\" => vulkan,"));
+    assert!(names_provider("builder.profile.provider != \"cpu\""));
+    assert!(!names_provider("let place = if cpu { \"cpu\" } else { \"wgsl\" }; // not \"cuda\""));
+    assert!(!names_provider("#[cfg(feature = \"cuda\")]"));
+}

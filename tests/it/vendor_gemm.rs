@@ -23,13 +23,13 @@ pub(crate) const CASES: [&str; 5] =
 /// A large GPU with the library.
 pub(crate) fn gpu() -> DeviceProfile {
     let null = NullProvider::device(&OpenOptions::default()).profile().clone();
-    DeviceProfile {
-        provider: "cuda".into(),
-        has_gemm_library: true,
-        compute_units: 132,
-        local_bandwidth: 4_800_000_000_000,
-        ..null
-    }
+    null.with(|p| {
+        p.provider = "cuda".into();
+        p.has_gemm_library = true;
+        p.compute_units = 132;
+        p.local_bandwidth = 4_800_000_000_000;
+    })
+    .with_cuda_features()
 }
 
 fn plan_on(graph: &Graph, profile: &DeviceProfile, with: impl FnOnce(&mut Options)) -> Plan {
@@ -109,7 +109,12 @@ fn a_large_product_is_one_call() {
 #[test]
 fn the_library_is_called_from_the_size_that_pays() {
     let known = DeviceProfile::known("nvidia-h200").unwrap();
-    let profile = DeviceProfile { provider: "cuda".into(), has_gemm_library: true, ..known };
+    let profile = known
+        .with(|p| {
+            p.provider = "cuda".into();
+            p.has_gemm_library = true;
+        })
+        .with_cuda_features();
     let engine = |dtype, size| {
         let plan = plan_on(&product(dtype, [size; 3]), &profile, |_| {});
         let taken = plan.choices.iter().filter_map(|choice| choice.engine.as_ref());
@@ -297,7 +302,7 @@ fn where_it_is_not_taken_plans_say_why() {
             other => format!("{other:?}"),
         }
     };
-    let without = DeviceProfile { has_gemm_library: false, ..gpu() };
+    let without = gpu().with(|p| p.has_gemm_library = false);
     let missing = plan_on(&graph, &without, |_| {});
     assert_eq!(reported(&missing), "not here: cuBLASLt is missing");
     assert!(missing.explain().contains("cuBLASLt is missing"), "{}", missing.explain());
@@ -307,7 +312,11 @@ fn where_it_is_not_taken_plans_say_why() {
     let singles = product(DType::F32, [2048, 2048, 2048]);
     assert_eq!(reported(&plan_on(&singles, &gpu(), block)), "blocked by the caller");
     // Elsewhere it is not even looked at.
-    let other = DeviceProfile { provider: "webgpu".into(), has_gemm_library: false, ..gpu() };
+    let other = gpu().with(|p| {
+        p.provider = "webgpu".into();
+        p.has_gemm_library = false;
+        p.supports_gemm_library = false;
+    });
     assert_eq!(verdict(&plan_on(&graph, &other, |_| {})), None);
     // A small product is not worth a call.
     assert_eq!(calls(&plan(&product(DType::F32, [4, 16, 8]))).0, []);
@@ -359,7 +368,7 @@ fn what_is_not_left_out_after_all_is_done_once() {
         g.output(format!("{name}_out"), y).unwrap();
     }
     let block = |options: &mut Options| options.block.push(EngineId::new(ENGINE));
-    let (with, without) = (gpu(), DeviceProfile { has_gemm_library: false, ..gpu() });
+    let (with, without) = (gpu(), gpu().with(|p| p.has_gemm_library = false));
     let [with, without] = [with, without].map(|profile| plan_on(&g, &profile, block));
     assert_eq!(calls(&with), (Vec::new(), without.steps.len()), "{}", with.explain());
 }

@@ -31,16 +31,15 @@ fn products_of_rounded_rows_fit_the_device() {
     for kib in [16, 32, 48, 64] {
         for subgroups in [false, true] {
             let width = if subgroups { 32 } else { 0 };
-            let profile = DeviceProfile {
-                workgroup_memory_bytes: kib << 10,
-                has_subgroups: subgroups,
-                subgroup_min: width,
-                subgroup_max: width,
-                has_matrix_hw: subgroups,
-                has_f16: subgroups,
-                max_storage_buffers: 16,
-                ..DeviceProfile::webgpu_floor("of so much memory")
-            };
+            let profile = DeviceProfile::webgpu_floor("of so much memory").with(|p| {
+                p.workgroup_memory_bytes = kib << 10;
+                p.has_subgroups = subgroups;
+                p.subgroup_min = width;
+                p.subgroup_max = width;
+                p.has_matrix_hw = subgroups;
+                p.has_f16 = subgroups;
+                p.max_storage_buffers = 16;
+            });
             for k in [576, 1536, 2048, 3072, 3584, 4096, 4864, 8192, 9728, 14_336] {
                 for (m, n) in [(1, 4096), (3, 4096), (8, 896), (8, 16_384), (70, 4096)] {
                     let graph = product(m, n, k);

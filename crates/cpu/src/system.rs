@@ -12,34 +12,24 @@ pub(super) fn cores() -> usize {
 pub(super) fn profile(arch: &Arch, threads: usize) -> DeviceProfile {
     let (vendor, name) = identity();
     let memory_bytes = memory_bytes();
-    DeviceProfile {
-        provider: "cpu".into(),
-        index: 0,
-        vendor,
-        name,
-        driver: arch.name.into(),
-        kind: DeviceKind::Cpu,
-        shared_memory: true,
-        memory_bytes,
-        local_bandwidth: 0,
-        transfer_bandwidth: 0,
-        has_matrix_hw: false,
-        has_f16_accumulate: false,
-        has_gemm_library: false,
-        has_subgroups: false,
-        subgroup_min: 0,
-        subgroup_max: 0,
-        has_f16: false,
-        has_timestamps: super::clock::AVAILABLE,
-        compute_units: threads as u32,
-        max_threads_per_workgroup: 1 << 16,
-        workgroup_memory_bytes: u32::MAX,
-        max_workgroups_per_dim: u32::MAX,
-        max_storage_buffers: 16,
-        max_binding_bytes: u64::MAX / 2,
-        max_buffer_bytes: if memory_bytes > 0 { memory_bytes } else { isize::MAX as u64 },
-        binding_alignment: super::memory::ALIGNMENT as u32,
-    }
+    let mut profile = DeviceProfile::webgpu_floor("");
+    profile.provider = "cpu".into();
+    profile.vendor = vendor;
+    profile.name = name;
+    profile.driver = arch.name.into();
+    profile.kind = DeviceKind::Cpu;
+    profile.shared_memory = true;
+    profile.memory_bytes = memory_bytes;
+    profile.has_timestamps = super::clock::AVAILABLE;
+    profile.compute_units = threads as u32;
+    profile.max_threads_per_workgroup = 1 << 16;
+    profile.workgroup_memory_bytes = u32::MAX;
+    profile.max_workgroups_per_dim = u32::MAX;
+    profile.max_storage_buffers = 16;
+    profile.max_binding_bytes = u64::MAX / 2;
+    profile.max_buffer_bytes = if memory_bytes > 0 { memory_bytes } else { isize::MAX as u64 };
+    profile.binding_alignment = super::memory::ALIGNMENT as u32;
+    profile
 }
 
 /// Vendor and name: from the processor itself on x86, from Linux elsewhere.

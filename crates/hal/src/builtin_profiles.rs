@@ -75,6 +75,7 @@ impl DeviceProfile {
         if !alignment.is_power_of_two() || alignment > 1 << 16 {
             return Err(format!("binding_alignment is {alignment}, not a power of two to 65536"));
         }
+        self.calibration.check()?;
         match self.provider.is_empty() {
             true => Err("provider is empty".into()),
             false => Ok(()),
@@ -85,6 +86,7 @@ impl DeviceProfile {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Calibration;
 
     #[test]
     fn every_known_profile_reads_and_writes() {
@@ -115,6 +117,21 @@ mod tests {
             ("\"max_storage_buffers\": 32", "\"max_storage_buffers\": 0", "max_storage_buffers"),
             ("\"binding_alignment\": 64", "\"binding_alignment\": 48", "48"),
             ("\"provider\": \"webgpu\"", "\"provider\": \"\"", "provider"),
+            (
+                "\"index\": 0,",
+                "\"index\": 0, \"calibration\": {\"launch_seconds\": 0.0},",
+                "calibration.launch_seconds is 0",
+            ),
+            (
+                "\"index\": 0,",
+                "\"index\": 0, \"calibration\": {\"gemv_inline_quant_share\": 1.5},",
+                "gemv_inline_quant_share is 1.5",
+            ),
+            (
+                "\"index\": 0,",
+                "\"index\": 0, \"calibration\": {\"gemv_unrolled\": 0},",
+                "gemv_unrolled is 0, not 1 to 16",
+            ),
         ];
         for (from, to, words) in rows {
             let bad = text.replace(from, to);
@@ -122,5 +139,36 @@ mod tests {
             let error = DeviceProfile::from_json(bad.as_bytes()).unwrap_err();
             assert!(error.is_bad_file() && error.to_string().contains(words), "{error}");
         }
+    }
+
+    /// Files of earlier versions lack capabilities and calibration: they get the defaults.
+    #[test]
+    fn older_files_get_the_defaults() {
+        let new = DeviceProfile::known("nvidia-h200").unwrap().with_cuda_features();
+        let text = new.to_json();
+        assert_eq!(DeviceProfile::from_json(text.as_bytes()).unwrap(), new);
+        let mut file: serde_json::Value = serde_json::from_str(&text).unwrap();
+        let fields = file.as_object_mut().unwrap();
+        let added = [
+            "has_launch_overlap",
+            "has_int8_mma",
+            "has_device_scope_barrier",
+            "supports_gemm_library",
+            "calibration",
+        ];
+        for field in added {
+            assert!(fields.remove(field).is_some(), "{field} is not written");
+        }
+        let old = DeviceProfile::from_json(file.to_string().as_bytes()).unwrap();
+        assert!(!old.has_launch_overlap && !old.has_int8_mma && !old.supports_gemm_library);
+        assert_eq!(old.calibration, Calibration::new());
+        // A field alone leaves the others at their defaults.
+        file["calibration"] = serde_json::json!({"launch_seconds": 3e-6});
+        let one = DeviceProfile::from_json(file.to_string().as_bytes()).unwrap();
+        let expected = Calibration { launch_seconds: Some(3e-6), ..Calibration::new() };
+        assert_eq!(one.calibration, expected);
+        // The profile of a device without any is as short as before.
+        let floor = DeviceProfile::webgpu_floor("floor").to_json();
+        assert!(added.iter().all(|field| !floor.contains(field)), "{floor}");
     }
 }

@@ -17,6 +17,7 @@
 //! - `null` executes nothing and is never selected automatically.
 
 mod builtin_profiles;
+mod calibration;
 mod null;
 #[cfg(not(target_arch = "wasm32"))]
 pub mod parallel_compile;
@@ -33,6 +34,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
+pub use calibration::Calibration;
 pub use null::NullProvider;
 pub use profile::{DeviceKind, DeviceProfile};
 pub use recording::{

@@ -2,6 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::calibration::Calibration;
+
 /// Kind of hardware behind a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -18,9 +20,23 @@ pub enum DeviceKind {
     Null,
 }
 
-/// Properties of a device. Fields are only ever added. A plan can be made from a saved profile
-/// without the device.
+/// Properties of a device. A plan can be made from a saved profile without the device.
+///
+/// Fields are only ever added, so other crates cannot write it as a struct expression:
+/// [`DeviceProfile::webgpu_floor`] is the start, and [`DeviceProfile::with`] changes fields.
+///
+/// ```
+/// # use warploom_hal::DeviceProfile;
+/// let profile = DeviceProfile::webgpu_floor("my device").with(|p| {
+///     p.provider = "mine".into();
+///     p.compute_units = 24;
+///     p.has_device_scope_barrier = true;
+///     p.calibration.launch_seconds = Some(4e-6);
+/// });
+/// assert_eq!(profile.id(), "mine:0");
+/// ```
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct DeviceProfile {
     /// Provider of the device: `webgpu`, `cuda`, `opencl`, `cpu`, `null`, or an application's own.
     pub provider: String,
@@ -50,6 +66,27 @@ pub struct DeviceProfile {
     /// Whether products may call a vendor's GEMM library ([`warploom_kernels::Routine`]).
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub has_gemm_library: bool,
+    /// Whether the provider calls such a library if it is installed. If it is not, plans report it
+    /// as missing.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub supports_gemm_library: bool,
+    /// Whether subgroups of 32 threads multiply int8 matrices in hardware, for the function of
+    /// `shaders/shared/mma_int8.wgsl`.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub has_int8_mma: bool,
+    /// Whether a kernel may start before the previous one is done, and waits on the device where
+    /// it first depends on it (programmatic dependent launch).
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub has_launch_overlap: bool,
+    /// Whether `storageBarrier` orders memory between workgroups: atomic reads of other workgroups
+    /// see what a workgroup stored before the barrier, after they have read an atomic word changed
+    /// behind it. WGSL does not promise that.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub has_device_scope_barrier: bool,
+    /// Whether the device lowers its clock between runs, so that the runtime keeps it busy while a
+    /// session is held.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub clock_drops_when_idle: bool,
     /// Whether kernels may use subgroup operations.
     pub has_subgroups: bool,
     /// Smallest subgroup, in threads; 0 without subgroups.
@@ -76,6 +113,9 @@ pub struct DeviceProfile {
     pub max_buffer_bytes: u64,
     /// Required alignment of a binding's offset, in bytes.
     pub binding_alignment: u32,
+    /// Measured constants of this class of devices.
+    #[serde(default, skip_serializing_if = "Calibration::is_default")]
+    pub calibration: Calibration,
 }
 
 impl DeviceProfile {
@@ -105,6 +145,11 @@ impl DeviceProfile {
             has_matrix_hw: false,
             has_f16_accumulate: false,
             has_gemm_library: false,
+            supports_gemm_library: false,
+            has_int8_mma: false,
+            has_launch_overlap: false,
+            has_device_scope_barrier: false,
+            clock_drops_when_idle: false,
             has_subgroups: false,
             subgroup_min: 0,
             subgroup_max: 0,
@@ -118,6 +163,13 @@ impl DeviceProfile {
             max_binding_bytes: 128 << 20,
             max_buffer_bytes: 256 << 20,
             binding_alignment: 256,
+            calibration: Calibration::new(),
         }
+    }
+
+    /// The profile after `change`.
+    pub fn with(mut self, change: impl FnOnce(&mut DeviceProfile)) -> DeviceProfile {
+        change(&mut self);
+        self
     }
 }

@@ -28,7 +28,7 @@ pub type OnUpload<'a> = dyn FnMut(u64, u64) + 'a;
 #[must_use = "it does nothing until it is built"]
 pub struct SessionBuilder<'a> {
     model: Arc<Model>,
-    runtime: Option<Arc<Runtime>>,
+    runtime: Option<Runtime>,
     context: Option<usize>,
     sequences: Option<usize>,
     compute: Option<ComputeMode>,
@@ -56,7 +56,7 @@ impl<'a> SessionBuilder<'a> {
     }
 
     /// The runtime, and with it the device. Default: a new one on the best device of the machine.
-    pub fn runtime(mut self, runtime: Arc<Runtime>) -> SessionBuilder<'a> {
+    pub fn runtime(mut self, runtime: Runtime) -> SessionBuilder<'a> {
         self.runtime = Some(runtime);
         self
     }
@@ -130,7 +130,7 @@ impl<'a> SessionBuilder<'a> {
     pub async fn build_async(mut self) -> Result<Session> {
         let runtime = match self.runtime.take() {
             Some(runtime) => runtime,
-            None => Arc::new(Runtime::builder().build_async().await?),
+            None => Runtime::builder().build_async().await?,
         };
         let mut progress = std::mem::replace(&mut self.progress, Box::new(|_, _| {}));
         let expected = self.expected;
@@ -144,7 +144,7 @@ impl<'a> SessionBuilder<'a> {
     }
 
     /// The checked settings.
-    fn on(self, runtime: Arc<Runtime>) -> Result<DeviceModel> {
+    fn on(self, runtime: Runtime) -> Result<DeviceModel> {
         let trained = self.model.config().context;
         let context = self.context.unwrap_or(trained.min(DEFAULT_CONTEXT));
         if context == 0 || context > trained {

@@ -25,7 +25,7 @@ pub(super) struct PlanKey {
 
 /// A model on a device: all that its plans depend on. It never changes, so that threads share it.
 pub(super) struct DeviceModel {
-    pub(super) runtime: Arc<Runtime>,
+    pub(super) runtime: Runtime,
     pub(super) model: Arc<Model>,
     /// In the formats that the device keeps.
     pub(super) weights: Vec<Weight>,

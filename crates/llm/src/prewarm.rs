@@ -160,7 +160,7 @@ mod tests {
     #[test]
     fn a_text_takes_a_plan_for_each_class_that_its_runs_fall_in() {
         let gpu = NullProvider::device(&OpenOptions::default()).profile().clone();
-        let cpu = DeviceProfile { kind: DeviceKind::Cpu, ..gpu.clone() };
+        let cpu = gpu.clone().with(|p| p.kind = DeviceKind::Cpu);
         let keys = |tokens, output, profile: &DeviceProfile| {
             let (prompt, next) = Expected { tokens, output }.keys(profile);
             prompt

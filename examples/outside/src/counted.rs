@@ -60,7 +60,7 @@ impl<P: Provider> Provider for Counted<P> {
 
 /// The same device under this provider's name, which a runtime asks for.
 fn counted(profile: &DeviceProfile) -> DeviceProfile {
-    DeviceProfile { provider: NAME.into(), ..profile.clone() }
+    profile.clone().with(|p| p.provider = NAME.into())
 }
 
 struct CountedDevice {

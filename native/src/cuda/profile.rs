@@ -46,57 +46,55 @@ pub(super) fn profile_of(driver: &Driver, nvrtc: &Nvrtc, index: usize) -> Result
     let memory_bytes = unsafe { result::device::total_mem(device) }.map_err(wrong)? as u64;
     let shared_memory = number(CU_DEVICE_ATTRIBUTE_INTEGRATED)? != 0;
     let warp = number(CU_DEVICE_ATTRIBUTE_WARP_SIZE)?;
-    Ok(DeviceProfile {
-        provider: "cuda".into(),
-        index,
-        vendor: "NVIDIA".into(),
-        name: result::device::get_name(device).map_err(wrong)?,
-        driver: format!(
-            "CUDA {}, NVRTC {}, {}",
-            told(driver.version),
-            nvrtc.version(),
-            match lt() {
-                Ok(lt) => format!("cuBLASLt {}", lt.version),
-                Err(_) => "no cuBLASLt".into(),
-            }
-        ),
-        kind: if shared_memory { DeviceKind::Integrated } else { DeviceKind::Discrete },
-        shared_memory,
-        memory_bytes,
-        local_bandwidth: 0,
-        transfer_bandwidth: 0,
-        has_matrix_hw: capability(device)? >= MATRIX_CAPABILITY,
-        has_f16_accumulate: capability(device)? >= MATRIX_CAPABILITY,
-        has_gemm_library: lt().is_ok(),
-        has_subgroups: true,
-        subgroup_min: warp,
-        subgroup_max: warp,
-        // f16 is two bytes in memory and f32 in registers, on every device.
-        has_f16: true,
-        has_timestamps: true,
-        compute_units: number(CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)?,
-        max_threads_per_workgroup: number(CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK)?,
-        workgroup_memory_bytes: number(CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK)?,
-        max_workgroups_per_dim: MAX_WORKGROUPS,
-        max_storage_buffers: MAX_STORAGE_BUFFERS,
-        max_binding_bytes: MAX_BINDING_BYTES,
-        max_buffer_bytes: memory_bytes,
-        binding_alignment: BINDING_ALIGNMENT,
-    })
+    let mut profile = DeviceProfile::webgpu_floor("");
+    profile.provider = "cuda".into();
+    profile.index = index;
+    profile.vendor = "NVIDIA".into();
+    profile.name = result::device::get_name(device).map_err(wrong)?;
+    profile.driver = format!(
+        "CUDA {}, NVRTC {}, {}",
+        told(driver.version),
+        nvrtc.version(),
+        match lt() {
+            Ok(lt) => format!("cuBLASLt {}", lt.version),
+            Err(_) => "no cuBLASLt".into(),
+        }
+    );
+    profile.kind = if shared_memory { DeviceKind::Integrated } else { DeviceKind::Discrete };
+    profile.shared_memory = shared_memory;
+    profile.memory_bytes = memory_bytes;
+    profile.has_matrix_hw = capability(device)? >= MATRIX_CAPABILITY;
+    profile.has_f16_accumulate = capability(device)? >= MATRIX_CAPABILITY;
+    profile.has_gemm_library = lt().is_ok();
+    profile.has_subgroups = true;
+    profile.subgroup_min = warp;
+    profile.subgroup_max = warp;
+    // f16 is two bytes in memory and f32 in registers, on every device.
+    profile.has_f16 = true;
+    profile.has_timestamps = true;
+    profile.compute_units = number(CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)?;
+    profile.max_threads_per_workgroup = number(CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK)?;
+    profile.workgroup_memory_bytes = number(CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK)?;
+    profile.max_workgroups_per_dim = MAX_WORKGROUPS;
+    profile.max_storage_buffers = MAX_STORAGE_BUFFERS;
+    profile.max_binding_bytes = MAX_BINDING_BYTES;
+    profile.max_buffer_bytes = memory_bytes;
+    profile.binding_alignment = BINDING_ALIGNMENT;
+    Ok(profile.with_cuda_features())
 }
 
 /// The same device at WebGPU's guaranteed limits, without optional features.
 pub(super) fn at_floor(profile: DeviceProfile) -> DeviceProfile {
     let floor = DeviceProfile::webgpu_floor(&profile.name);
-    DeviceProfile {
-        provider: profile.provider,
-        index: profile.index,
-        vendor: profile.vendor,
-        driver: profile.driver,
-        kind: profile.kind,
-        shared_memory: profile.shared_memory,
-        memory_bytes: profile.memory_bytes,
-        compute_units: profile.compute_units,
-        ..floor
-    }
+    let floor = floor.with(|p| {
+        p.provider = profile.provider;
+        p.index = profile.index;
+        p.vendor = profile.vendor;
+        p.driver = profile.driver;
+        p.kind = profile.kind;
+        p.shared_memory = profile.shared_memory;
+        p.memory_bytes = profile.memory_bytes;
+        p.compute_units = profile.compute_units;
+    });
+    floor.with_cuda_features()
 }

@@ -104,50 +104,47 @@ fn read(id: cl_device_id, index: usize) -> Cl<Option<Found>> {
         value(id, info::CL_DEVICE_MAX_WORK_GROUP_SIZE)?,
         &device::get_device_data(id, info::CL_DEVICE_MAX_WORK_ITEM_SIZES)?,
     );
-    let profile = DeviceProfile {
-        provider: "opencl".into(),
-        index,
-        vendor: vendor(&text(id, info::CL_DEVICE_VENDOR)?),
-        name: text(id, info::CL_DEVICE_NAME)?,
-        driver: driver(id)?,
-        kind,
-        shared_memory: shared,
-        memory_bytes: value(id, info::CL_DEVICE_GLOBAL_MEM_SIZE)?,
-        has_subgroups: subgroups.is_some(),
-        subgroup_min: subgroups.map_or(0, |(least, _)| least),
-        subgroup_max: subgroups.map_or(0, |(_, most)| most),
-        // f16 values are loaded and stored by core functions, and computed in `f32`.
-        has_f16: true,
-        has_timestamps: true,
-        compute_units: whole(value(id, info::CL_DEVICE_MAX_COMPUTE_UNITS)?),
-        max_threads_per_workgroup: threads,
-        workgroup_memory_bytes: whole(value(id, info::CL_DEVICE_LOCAL_MEM_SIZE)?),
-        max_workgroups_per_dim: MAX_GROUPS,
-        max_storage_buffers: storage_buffers(arguments),
-        max_binding_bytes: largest,
-        max_buffer_bytes: largest,
-        binding_alignment: BINDING_ALIGNMENT,
-        ..DeviceProfile::webgpu_floor("")
-    };
+    let mut profile = DeviceProfile::webgpu_floor("");
+    profile.provider = "opencl".into();
+    profile.index = index;
+    profile.vendor = vendor(&text(id, info::CL_DEVICE_VENDOR)?);
+    profile.name = text(id, info::CL_DEVICE_NAME)?;
+    profile.driver = driver(id)?;
+    profile.kind = kind;
+    profile.shared_memory = shared;
+    profile.memory_bytes = value(id, info::CL_DEVICE_GLOBAL_MEM_SIZE)?;
+    profile.has_subgroups = subgroups.is_some();
+    profile.subgroup_min = subgroups.map_or(0, |(least, _)| least);
+    profile.subgroup_max = subgroups.map_or(0, |(_, most)| most);
+    // f16 values are loaded and stored by core functions, and computed in `f32`.
+    profile.has_f16 = true;
+    profile.has_timestamps = true;
+    profile.compute_units = whole(value(id, info::CL_DEVICE_MAX_COMPUTE_UNITS)?);
+    profile.max_threads_per_workgroup = threads;
+    profile.workgroup_memory_bytes = whole(value(id, info::CL_DEVICE_LOCAL_MEM_SIZE)?);
+    profile.max_workgroups_per_dim = MAX_GROUPS;
+    profile.max_storage_buffers = storage_buffers(arguments);
+    profile.max_binding_bytes = largest;
+    profile.max_buffer_bytes = largest;
+    profile.binding_alignment = BINDING_ALIGNMENT;
     Ok(Some(Found { id: DeviceId(id), profile, extensions }))
 }
 
 /// The same device at WebGPU's guaranteed limits, without optional features.
 pub(super) fn at_floor(profile: &DeviceProfile) -> DeviceProfile {
     let floor = DeviceProfile::webgpu_floor("");
-    DeviceProfile {
-        has_subgroups: false,
-        subgroup_min: 0,
-        subgroup_max: 0,
-        has_f16: false,
-        has_timestamps: false,
-        max_threads_per_workgroup: floor.max_threads_per_workgroup,
-        workgroup_memory_bytes: floor.workgroup_memory_bytes,
-        max_storage_buffers: floor.max_storage_buffers,
-        max_binding_bytes: profile.max_binding_bytes.min(floor.max_binding_bytes),
-        max_buffer_bytes: profile.max_buffer_bytes.min(floor.max_buffer_bytes),
-        ..profile.clone()
-    }
+    profile.clone().with(|p| {
+        p.has_subgroups = false;
+        p.subgroup_min = 0;
+        p.subgroup_max = 0;
+        p.has_f16 = false;
+        p.has_timestamps = false;
+        p.max_threads_per_workgroup = floor.max_threads_per_workgroup;
+        p.workgroup_memory_bytes = floor.workgroup_memory_bytes;
+        p.max_storage_buffers = floor.max_storage_buffers;
+        p.max_binding_bytes = profile.max_binding_bytes.min(floor.max_binding_bytes);
+        p.max_buffer_bytes = profile.max_buffer_bytes.min(floor.max_buffer_bytes);
+    })
 }
 
 fn whole(value: u64) -> u32 {

@@ -25,9 +25,6 @@ const SIDE: u32 = 16;
 const SUBGROUPS: u32 = 4;
 /// Share of a device's peak that is reached, as for `attn_prefill`.
 const EFFICIENCY: f64 = 0.2;
-/// Seconds of one workgroup for one key with heads of 128, both passes: 75 us for 512 tokens and
-/// heads of 128 on an H200 through wgpu, where `attn_prefill` takes 230.
-const KEY_SECONDS: f64 = 1.5e-7;
 /// Multiply-adds per score and weight: two for the score.
 const PRODUCTS: f64 = 3.0;
 
@@ -129,7 +126,8 @@ impl Engine for CoopAttention {
         let flops = 2.0 * PRODUCTS * rows * heads * head * keys / MATRIX_UNITS;
         let peaks = Peaks::of(query.profile);
         let rounds = (layers * heads / units(query.profile)).ceil();
-        let waits = KEY_SECONDS * keys * head / f64::from(MOST_HEAD) * rounds;
+        let wait = query.profile.calibration.attention_coop_key_seconds;
+        let waits = wait * keys * head / f64::from(MOST_HEAD) * rounds;
         Cost {
             bytes: query.total_bytes(),
             flops: flops.max(waits * peaks.flops_per_s * EFFICIENCY),

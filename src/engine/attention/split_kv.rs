@@ -257,14 +257,13 @@ pub(in crate::engine) mod tests {
 
     fn kernels(heads: [i64; 3], keys: u64, kind: DeviceKind, units: u32) -> Vec<String> {
         // Subgroups of another size than `attn_subgroup` needs.
-        let profile = DeviceProfile {
-            kind,
-            compute_units: units,
-            has_subgroups: true,
-            subgroup_min: 32,
-            subgroup_max: 64,
-            ..DeviceProfile::webgpu_floor("test")
-        };
+        let profile = DeviceProfile::webgpu_floor("test").with(|p| {
+            p.kind = kind;
+            p.compute_units = units;
+            p.has_subgroups = true;
+            p.subgroup_min = 32;
+            p.subgroup_max = 64;
+        });
         kernels_on(&profile, heads, (keys, DType::F32))
     }
 

@@ -19,22 +19,15 @@ use crate::error::{Error, Result};
 use crate::ir::Op;
 use crate::kernel::AssetSpec;
 use crate::kernel::catalogue::{F16_KV, SETTLED, SPREAD_SPLITS};
-use crate::provider::{DeviceKind, DeviceProfile};
 
 /// Most query heads of a workgroup: each takes registers for its query and its sums. If the
-/// workgroups of one token leave compute units idle, they have one head each. Through CUDA on an
-/// H200, tokens/s: SmolLM2-135M 2,846 so, 2,677 with all three heads of a kv head in one workgroup,
-/// 2,567 with two; Qwen2.5-0.5B 2,534, with two 2,473; Llama-3.2-1B, with enough workgroups, 2,306,
-/// with two 2,341.
+/// workgroups of one token leave compute units idle, the calibration may give them one head each.
+/// Llama-3.2-1B, with enough workgroups, made 2,341 tokens/s with two on an H200 through CUDA, and
+/// 2,306 with one.
 const MOST_HEADS: u64 = 2;
-/// Keys that a workgroup of one token reads at once, four per subgroup lane: fewer threads wait
-/// less for each other. Measured on an H200, tokens/s with 256 threads and two keys, and with this:
-/// through CUDA Llama-3.1-8B 616 and 629, Llama-3.2-1B 2,302 and 2,341, Qwen2.5-0.5B 2,443 and
-/// 2,473, BitNet-2B 1,295 and 1,314; through Vulkan BitNet-2B, with wide heads, 818 and 833, but
-/// Llama-3.2-1B 1,475 and 1,464, Qwen2.5-0.5B 1,356 and 1,307, so there only wide heads use it.
+/// Keys that a small workgroup of one token reads at once, four per subgroup lane, if its heads are
+/// as wide as the calibration asks (`split_kv_small_workgroup_head`).
 const ALONE_GRANULE: u32 = 64;
-/// Elements of a wide head.
-const WIDE_HEAD: u32 = 128;
 /// Capacity of a KV cache from which many keys are in flight: a plan knows the capacity, not the
 /// number of keys. Measured on an H200 with Llama-3.1-8B through CUDA, tokens/s with eight and two:
 /// 561 and 548 after 3,000 keys, 510 and 479 after 7,000, 329 and 269 after 32,768; after 640 two
@@ -61,19 +54,6 @@ pub(in crate::engine) struct SpreadAttention {
 impl SpreadAttention {
     pub(in crate::engine) fn new() -> SpreadAttention {
         SpreadAttention { id: EngineId::new("wgsl.attn_split_kv_fused") }
-    }
-}
-
-/// Whether atomic reads of other workgroups see what a workgroup stored before `storageBarrier`,
-/// after they have read an atomic word changed behind it. WGSL does not promise that. Translated to
-/// CUDA, the barrier is a device-scope fence and atomic reads bypass the nearest cache. NVIDIA's
-/// Vulkan driver was observed to keep the order, over 24,000 barriers of up to 1,056 workgroups.
-fn orders_memory(profile: &DeviceProfile) -> bool {
-    let vulkan = profile.kind == DeviceKind::Discrete && profile.driver.starts_with("Vulkan");
-    match profile.provider.as_str() {
-        "cuda" => true,
-        "webgpu" => vulkan && profile.vendor == "NVIDIA",
-        _ => false,
     }
 }
 
@@ -127,9 +107,15 @@ fn cut(query: &Query) -> Result<Cut, String> {
     let own = if spans(query).is_some() { all / tokens.max(1) } else { all };
     let long = own >= LONG_CONTEXT;
     let alone = tokens == 1 && !long;
-    let cuda = query.profile.provider == "cuda";
+    let measured = &query.profile.calibration;
     let most_heads = match kv_heads * group.div_ceil(MOST_HEADS) * u64::from(SPREAD_SPLITS) {
-        workgroups if cuda && alone && (workgroups as f64) < units(query.profile) => 1,
+        workgroups
+            if measured.split_kv_single_heads
+                && alone
+                && (workgroups as f64) < units(query.profile) =>
+        {
+            1
+        }
         _ => MOST_HEADS,
     };
     let chunks = group.div_ceil(most_heads);
@@ -145,13 +131,13 @@ fn cut(query: &Query) -> Result<Cut, String> {
     let lanes = lanes(query)?;
     let (threads, few) = match long {
         true => (largest, 8),
-        false if alone && (cuda || size >= WIDE_HEAD) => {
+        false if alone && size >= measured.split_kv_small_workgroup_head => {
             ((ALONE_GRANULE / 4 * lanes).clamp(64, largest), 4)
         }
         false => (largest, 2),
     };
     let threads = Knob::new("threads", "threads of a workgroup", fit, threads);
-    let early = query.past_kv_is_final && cuda && !long;
+    let early = query.past_kv_is_final && query.profile.has_launch_overlap && !long;
     let keys = "keys in flight in the lanes of a subgroup";
     let keys = Knob::new("keys", keys, [2, 4, 8], few);
     let granule = granule(query, threads.value(query.knobs), keys.value(query.knobs))?;
@@ -170,7 +156,7 @@ impl Engine for SpreadAttention {
     fn applies(&self, query: &Query) -> Result<(), String> {
         let Op::Attention { .. } = query.op else { return Err(OTHER_OPERATION.into()) };
         let profile = query.profile;
-        if !query.is_wgsl() || !orders_memory(profile) {
+        if !query.is_wgsl() || !profile.has_device_scope_barrier {
             return Err("workgroups cannot synchronise with each other".into());
         }
         if !profile.has_subgroups || [profile.subgroup_min, profile.subgroup_max] != [32, 32] {
@@ -214,16 +200,10 @@ impl Engine for SpreadAttention {
         let many = tokens > FEW_TOKENS as f64 && spans(query).is_none();
         let penalty = if many { 4.0 } else { 1.0 };
         let bytes = query.total_bytes() * readers * penalty;
-        // If heads alone fill the device, split-KV gains nothing. Through CUDA a workgroup of two
-        // heads does gain if tokens share no keys: eight sequences of Llama-3.1-8B on an H100,
-        // tokens/s, 2,264 for 2,252 of `attn_subgroup` after 512 keys each and 1,702 for 1,614 after
-        // 3,000; through Vulkan 1,122 for 1,142 and 1,012 for 1,004.
-        let apart = spans(query).is_some() && query.profile.provider == "cuda";
-        let efficiency = match (idle, apart) {
-            (_, true) => 0.65,
-            (true, false) => 0.5,
-            (false, false) => 0.35,
-        };
+        // If heads alone fill the device, split-KV gains nothing, except for tokens that share no
+        // keys on some devices.
+        let apart = spans(query).and(query.profile.calibration.split_kv_sequences_share);
+        let efficiency = apart.unwrap_or(if idle { 0.5 } else { 0.35 });
         Cost { bytes, flops: flops * penalty, dispatches: 1.0 + TOGETHER, efficiency }
     }
 
@@ -273,20 +253,20 @@ mod tests {
     use crate::provider::{DeviceKind, DeviceProfile};
 
     /// The kernel and grid of one token over f16 on a device of 132 compute units.
-    fn kernel(provider: &str, heads: [i64; 3], keys: u64) -> String {
-        let profile = DeviceProfile {
-            provider: provider.into(),
-            vendor: "NVIDIA".into(),
-            driver: "Vulkan NVIDIA".into(),
-            kind: DeviceKind::Discrete,
-            compute_units: 132,
-            has_f16: true,
-            has_subgroups: true,
-            subgroup_min: 32,
-            subgroup_max: 32,
-            max_storage_buffers: 16,
-            ..DeviceProfile::webgpu_floor("test")
-        };
+    fn kernel(cuda: bool, heads: [i64; 3], keys: u64) -> String {
+        let profile = DeviceProfile::webgpu_floor("test").with(|p| {
+            p.has_device_scope_barrier = true;
+            p.vendor = "NVIDIA".into();
+            p.driver = "Vulkan NVIDIA".into();
+            p.kind = DeviceKind::Discrete;
+            p.compute_units = 132;
+            p.has_f16 = true;
+            p.has_subgroups = true;
+            p.subgroup_min = 32;
+            p.subgroup_max = 32;
+            p.max_storage_buffers = 16;
+        });
+        let profile = if cuda { profile.with_cuda_features() } else { profile };
         let [kernel] = kernels_on(&profile, heads, (keys, DType::F16)).try_into().unwrap();
         kernel
     }
@@ -297,16 +277,16 @@ mod tests {
             let sizes = format!("AT_ONCE={keys},HEADS={heads},HEAD_DIM={dim},WG={threads}");
             format!("attn_split_kv_fused+f16_kv+subgroup({sizes}) {grid}")
         };
-        for (provider, heads, keys, expected) in [
-            ("cuda", [9, 3, 64], 1024, cut(4, 1, 64, 128, "9 1 16")),
-            ("cuda", [14, 2, 64], 1024, cut(4, 1, 64, 128, "14 1 16")),
-            ("cuda", [32, 8, 64], 1024, cut(4, 2, 64, 128, "16 1 16")),
-            ("cuda", [32, 8, 128], 1024, cut(4, 2, 128, 256, "16 1 16")),
-            ("cuda", [32, 8, 128], 32768, cut(8, 2, 128, 256, "16 1 16")),
-            ("webgpu", [9, 3, 64], 1024, cut(2, 2, 64, 256, "6 1 16")),
-            ("webgpu", [20, 5, 128], 1024, cut(4, 2, 128, 256, "10 1 16")),
+        for (cuda, heads, keys, expected) in [
+            (true, [9, 3, 64], 1024, cut(4, 1, 64, 128, "9 1 16")),
+            (true, [14, 2, 64], 1024, cut(4, 1, 64, 128, "14 1 16")),
+            (true, [32, 8, 64], 1024, cut(4, 2, 64, 128, "16 1 16")),
+            (true, [32, 8, 128], 1024, cut(4, 2, 128, 256, "16 1 16")),
+            (true, [32, 8, 128], 32768, cut(8, 2, 128, 256, "16 1 16")),
+            (false, [9, 3, 64], 1024, cut(2, 2, 64, 256, "6 1 16")),
+            (false, [20, 5, 128], 1024, cut(4, 2, 128, 256, "10 1 16")),
         ] {
-            assert_eq!(kernel(provider, heads, keys), expected, "{provider} {heads:?}");
+            assert_eq!(kernel(cuda, heads, keys), expected, "{cuda} {heads:?}");
         }
     }
 }

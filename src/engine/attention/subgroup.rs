@@ -19,14 +19,6 @@ use crate::provider::DeviceKind;
 const LANE_BYTES: i64 = 16;
 /// Maximum words of workgroup memory for partial sums.
 const SUM_WORDS: u32 = 2048;
-/// Bytes of keys and values that one workgroup reads in the time of a launch; fewer through CUDA,
-/// where launches wait less for one another. Measured on an H200 after 512 to 640 keys, tokens/s
-/// against the better of `attn_decode` and `attn_split_kv`, through CUDA and Vulkan: Qwen2.5-0.5B
-/// 1,486 for 1,383 and 1,132 for 991, Llama-3.2-1B 1,948 for 1,884 and 1,253 for 1,156,
-/// SmolLM2-135M 1,794 for 1,878 and 1,206 for 1,106, Llama-3.1-8B, with heads of 128, 508 for 532
-/// and 362 for 385.
-const BYTES_OF_LAUNCH: [f64; 2] = [3e5, 1.7e5];
-
 /// `attn_subgroup`.
 pub(in crate::engine) struct LanesAttention {
     id: EngineId,
@@ -121,7 +113,7 @@ impl Engine for LanesAttention {
         let own = 2.0 * keys * upper(k, 2) * k.dtype.bytes() as f64;
         let idle = query.profile.kind == DeviceKind::Discrete
             && leaves_idle(query.profile, tokens * heads);
-        let of_launch = BYTES_OF_LAUNCH[usize::from(query.profile.provider == "cuda")];
+        let of_launch = query.profile.calibration.attention_bytes_per_launch;
         let waits = if idle { own / of_launch } else { 0.0 };
         let many = tokens > FEW_TOKENS as f64 && spans(query).is_none();
         let penalty = if many { 4.0 } else { 1.0 };

@@ -41,14 +41,8 @@ const MOVES: f64 = 0.9;
 /// Share of memory bandwidth when two-byte weights are read directly, against 0.9 of GEMV: one row
 /// with 656 MB took 296 us by tiles, 342 by the library and 215 by GEMV on an H100.
 const READS: f64 = 0.6;
-/// Latency of one k step of a tile: 85 us for 128 steps there; 1.2 us each with dequantisation.
-const STEP_SECONDS: f64 = 6.6e-7;
-const DECODING_STEP_SECONDS: f64 = 1.2e-6;
-/// Time of the epilogue of 128 x 128 tiles, independent of the number of tiles: 35 us for a
-/// residual and 100 for a rotation on an H200.
-const LEAVING_SECONDS: f64 = 5e-5;
-/// Maximum bytes of a weight dequantised to f16, which the plan keeps for its lifetime. If the
-/// device reports its memory, also at most that memory divided by the second constant.
+/// Maximum bytes of a weight dequantised to f16, which the plan keeps for its lifetime. If the device
+/// reports its memory, also at most that memory divided by the second constant.
 const MOST_F16: u64 = 512 << 20;
 const SHARE: u64 = 16;
 /// Threads of a workgroup of `dequantize_to_f16_*`, and neighbouring weights per thread.
@@ -266,7 +260,7 @@ impl Engine for CoopLinear {
         }
         let profile = query.profile;
         match self.way {
-            Way::Library if profile.provider != "cuda" => return Err(OTHER_OPERATION.into()),
+            Way::Library if !profile.supports_gemm_library => return Err(OTHER_OPERATION.into()),
             Way::Library if !profile.has_gemm_library => {
                 return Err("not here: cuBLASLt is missing".into());
             }
@@ -384,7 +378,7 @@ impl Engine for CoopLinear {
         // before and after the product are counted separately.
         let weights = if self.converts() { weight + 4.0 * n * k } else { weight / READS };
         let before = weights + bytes;
-        let peaks = Peaks::of(query.profile);
+        let (peaks, measured) = (Peaks::of(query.profile), &query.profile.calibration);
         let moved = |bytes: f64| bytes * peaks.flops_per_s / peaks.bytes_per_s;
         let decoding = if self.converts() { DECODING * n * k } else { 0.0 };
         let products = 2.0 * n * k / MATRIX_UNITS * tiles * f64::from(tile.rows);
@@ -393,10 +387,10 @@ impl Engine for CoopLinear {
         match self.way {
             Way::Decoding => {
                 let efficiency = DECODES * filled(tiles * across, query);
-                let waits = DECODING_STEP_SECONDS * k / STEP as f64;
+                let waits = measured.coop_dequant_step_seconds * k / STEP as f64;
                 let fused = query.fusion.is_some_and(|fusion| !fusion.segments.is_empty());
                 let share = f64::from(tile.rows * tile.columns) / f64::from(128 * 128);
-                let leaving = if fused { LEAVING_SECONDS * share } else { 0.0 };
+                let leaving = if fused { measured.coop_epilogue_seconds * share } else { 0.0 };
                 let seconds = |seconds: f64| seconds * peaks.flops_per_s * efficiency;
                 let work = products + fusion + DECODING * tiles * n * k;
                 Cost {
@@ -410,7 +404,7 @@ impl Engine for CoopLinear {
                 let parts = Parts::of(query);
                 let splits = f64::from(parts.splits);
                 let steps = k / STEP as f64 / splits;
-                let waits = STEP_SECONDS * steps * peaks.flops_per_s;
+                let waits = measured.coop_step_seconds * steps * peaks.flops_per_s;
                 let tiles = filled(tiles * across * splits, query);
                 let sums = 4.0 * (splits + 1.0) * m * n;
                 Cost {

@@ -154,7 +154,12 @@ mod tests {
     #[test]
     fn a_gpu_whose_units_have_too_few_large_tiles_takes_smaller_ones() {
         let null = NullProvider::device(&OpenOptions::default()).profile().clone();
-        let of = |kind, compute_units| DeviceProfile { kind, compute_units, ..null.clone() };
+        let of = |kind, compute_units| {
+            null.clone().with(|p| {
+                p.kind = kind;
+                p.compute_units = compute_units;
+            })
+        };
         let gpu = of(DeviceKind::Discrete, 16);
         // 32 workgroups of 128 rows are two for each compute unit.
         let cases = [(127, 1 << 20, 32), (128, 2047, 128), (128, 1984, 64), (256, 1024, 128)];

@@ -27,14 +27,8 @@ const MOST_ROWS: u32 = 8;
 pub(in crate::engine) const LONG_ROW: f64 = 2048.0;
 /// Rows of w of a team that reads x in planes; for ternary weights, of each half of a subgroup.
 const PLANE_ROWS: u32 = 4;
-/// Most unrolled iterations of a thread through CUDA: a loop leaves fewer registers to each.
-/// Through Vulkan on an H200 Llama-3.1-8B made 448 tokens/s with none unrolled, 432 with these.
-const MOST_SPELLED_TURNS: u32 = 4;
-/// The same for Q6_Kx8, whose iterations are longer.
-const MOST_SPELLED_EIGHTS: u32 = 2;
-/// Maximum iterations over ternary weights in flight: through CUDA, and elsewhere, where compilers
-/// are slow for much unrolled code.
-const MOST_IN_FLIGHT: [u32; 2] = [5, 4];
+/// Maximum iterations over ternary weights in flight.
+const MOST_IN_FLIGHT: u32 = 5;
 /// Maximum threads of a workgroup of teams.
 const MOST_TEAM_THREADS: u32 = 1024;
 /// The kernel for eight rows of x.
@@ -125,10 +119,8 @@ impl CodesLinear {
         self.of_planes(query).is_some()
     }
 
-    /// The same for that kernel: teams of `plane_rows`, with two or four subgroups if rows are few.
-    /// Measured on an H200, tokens/s with four and two: through Vulkan Llama-3.1-8B 455 and 445,
-    /// Llama-3.2-1B 1,409 and 1,386, BitNet-2B 768 and 760; through CUDA 8B 608 and 604, but 1B
-    /// 2,240 and 2,270; BitNet 1,267 and 1,246 if `n` is below 3,000, with more 1,246.
+    /// The same for that kernel: teams of `plane_rows`, with two or four subgroups if rows are few,
+    /// from the sizes on that are calibrated (`gemv_four_subgroups_above` and its neighbours).
     fn knobs_of_planes(&self, query: &Query) -> [Knob; 2] {
         if rows_at_once(query) > 1 {
             return self.knobs_of_several(query);
@@ -140,15 +132,17 @@ impl CodesLinear {
         let rows = handed.unwrap_or(if few { 8 } else { 32 });
         let (one, most) = (rows / self.plane_rows() * 32, query.profile.max_threads_per_workgroup);
         let most = most.min(MOST_TEAM_THREADS);
-        let cuda = query.profile.provider == "cuda";
+        let measured = &query.profile.calibration;
+        let least = |columns: Option<u32>| columns.map_or(f64::INFINITY, f64::from);
+        let long_q6 = least(measured.gemv_q6_four_subgroups_columns);
+        let few_ternary = least(measured.gemv_ternary_four_subgroups_below);
+        let more_than = f64::from(measured.gemv_four_subgroups_above);
         let wanted = match self.format {
-            Format::Q6Kx8 if !cuda && n <= 2048.0 && k >= 8192.0 => 4 * one,
+            Format::Q6Kx8 if n <= 2048.0 && k >= long_q6 => 4 * one,
             Format::Q6Kx8 if n >= 4096.0 || k <= 2048.0 => one,
             _ if n >= 8192.0 => one,
-            Format::TQ2_0 if !cuda || n < 3000.0 || k > 4096.0 => 4 * one,
-            Format::Q4K | Format::Q5K | Format::Q4_0x8 if n <= 4096.0 && (!cuda || n > 2048.0) => {
-                4 * one
-            }
+            Format::TQ2_0 if n < few_ternary || k > 4096.0 => 4 * one,
+            Format::Q4K | Format::Q5K | Format::Q4_0x8 if n <= 4096.0 && n > more_than => 4 * one,
             _ => 2 * one,
         };
         let threads = wanted.min(most);
@@ -182,9 +176,8 @@ impl CodesLinear {
 
     /// Iterations over ternary weights in flight there.
     fn turns(&self, query: &Query) -> Option<Knob> {
-        let [cuda, elsewhere] = MOST_IN_FLIGHT;
-        let most = if query.profile.provider == "cuda" { cuda } else { elsewhere };
-        let knob = Knob::new("turns", TURNS, 1..=cuda, most);
+        let most = query.profile.calibration.gemv_ternary_in_flight.min(MOST_IN_FLIGHT);
+        let knob = Knob::new("turns", TURNS, 1..=MOST_IN_FLIGHT, most);
         (self.format == Format::TQ2_0 && self.takes_planes(query)).then_some(knob)
     }
 
@@ -196,15 +189,12 @@ impl CodesLinear {
             // As few rounds as that takes, as even as possible.
             return turns.div_ceil(turns.div_ceil(knob.value(query.knobs).max(1)));
         }
+        let measured = &query.profile.calibration;
         let (turns, most) = match self.format {
-            Format::Q6Kx8 => (turns(2 * prequant::PLANE_COLUMNS), MOST_SPELLED_EIGHTS),
-            _ => (turns(prequant::PLANE_COLUMNS), MOST_SPELLED_TURNS),
+            Format::Q6Kx8 => (turns(2 * prequant::PLANE_COLUMNS), measured.gemv_unrolled_q6),
+            _ => (turns(prequant::PLANE_COLUMNS), measured.gemv_unrolled),
         };
-        if query.profile.provider == "cuda" && rows_at_once(query) == 1 && turns <= most {
-            turns
-        } else {
-            1
-        }
+        if rows_at_once(query) == 1 && turns <= most { turns.max(1) } else { 1 }
     }
 
     /// The order of x's codes that matches the format's units.
@@ -253,10 +243,10 @@ pub(in crate::engine) fn has_tiles(format: Format) -> bool {
     catalogue::find(&catalogue::family_name("matvec_mma_*", format)).is_some()
 }
 
-/// Whether the device multiplies such tiles: WGSL has them through CUDA only.
+/// Whether the device multiplies such tiles in hardware.
 pub(in crate::engine) fn multiplies_tiles(profile: &DeviceProfile) -> bool {
     let lanes = [profile.subgroup_min, profile.subgroup_max] == [32, 32];
-    profile.provider == "cuda" && profile.has_matrix_hw && lanes
+    profile.has_int8_mma && lanes
 }
 
 /// Share of the device's speed that in-kernel quantisation (`matvec_int8_*`) reaches for one long

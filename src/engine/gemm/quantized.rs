@@ -26,9 +26,6 @@ use crate::provider::{DeviceKind, GRANULE};
 const UNPACKING: f64 = 8.0;
 /// Threads of a workgroup of `fake_quantize`.
 const ROUNDING_THREADS: u32 = 64;
-/// Latency of one k step of 16 columns of `matmul_*`: 110 us for 1,536 columns on an H200 with 18
-/// tiles.
-const STEP_SECONDS: f64 = 1.1e-6;
 
 /// The kernel family.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -329,6 +326,7 @@ impl Engine for Linear {
                 (tiles, tiles * first, (n / second).ceil())
             }
         };
+        let measured = &query.profile.calibration;
         let mut cost = Cost {
             bytes: weight * passes + 4.0 * m * (n + k),
             flops: 2.0 * rows * n * k + after * m * n,
@@ -337,14 +335,15 @@ impl Engine for Linear {
                 // Beyond one pass arithmetic dominates, slower without tiles; slightly less so with
                 // subgroups.
                 (Family::MatVec, _) if m > most => 0.2 + if self.subgroup { 1e-3 } else { 0.0 },
-                // Each thread quantises. On an H200 that beat a separate launch (`CodesLinear`)
-                // below some 16 MB of weights; through CUDA it did at 4.9 MB, and this sets the
-                // limit at 7.
+                // Each thread quantises. For few weights that beats a separate launch
+                // (`CodesLinear`).
                 (Family::MatVec, true) if self.rounding == Rounding::Inside => {
-                    match query.profile.provider == "cuda" {
-                        true if self.rounds_short_rows(query) => 0.8,
-                        true => 0.65,
-                        false => share_of_rounding_inside(self.format, query).unwrap_or(0.73),
+                    match measured.gemv_inline_quant_share {
+                        Some(_) if self.rounds_short_rows(query) => {
+                            measured.gemv_inline_quant_short_share
+                        }
+                        Some(share) => share,
+                        None => share_of_rounding_inside(self.format, query).unwrap_or(0.73),
                     }
                 }
                 (Family::MatVec, true) if self.format.is_quantised() => 0.5,
@@ -365,7 +364,8 @@ impl Engine for Linear {
         }
         if self.family == Family::MatMul && query.profile.kind == DeviceKind::Discrete {
             // Each tile waits for its k steps in turn, however few tiles there are.
-            let waits = (k / 16.0).ceil() * STEP_SECONDS;
+            let step = query.profile.calibration.tile_step_seconds;
+            let waits = (k / 16.0).ceil() * step;
             let floor = Peaks::of(query.profile).floor(&cost);
             cost.efficiency = cost.efficiency.min(floor / waits);
         }

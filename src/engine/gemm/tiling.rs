@@ -30,8 +30,8 @@ const MOST_TURNS: u32 = 8;
 const WAVES: u64 = 4;
 
 impl Linear {
-    /// Whether a workgroup with few sums is tiled as measured with CUDA on an H200, where a kernel
-    /// may load weights while the one before still runs (programmatic dependent launch). Tokens/s:
+    /// Whether a workgroup with few sums is tiled for overlapping launches: a kernel may load
+    /// weights while the one before still runs. With CUDA on an H200, tokens/s:
     /// Llama-3.2-1B in F16 1,158 for 1,119, Qwen2.5-0.5B in Q4_0 2,290 for 1,983, SmolLM2-135M in
     /// Q4_1 2,400 for 2,234. Through Vulkan it lost 5 to 10 %.
     pub(in crate::engine) fn asks_ahead(&self, query: &Query) -> bool {
@@ -40,12 +40,11 @@ impl Linear {
             _ => !self.format.is_quantised(),
         };
         let one = self.subgroup && upper_rows(query) == 1;
-        measured && one && !query.deterministic && query.profile.provider == "cuda"
+        measured && one && !query.deterministic && query.profile.has_launch_overlap
     }
 
     /// Whether it quantises one short row for many rows of weights, if no quant epilogue supplies
-    /// codes. On an H200 through CUDA this gives SmolLM2-135M 2,879 tokens/s and Qwen2.5-0.5B
-    /// 2,521; a separate launch gives 2,843 and 2,473.
+    /// codes.
     pub(in crate::engine) fn rounds_short_rows(&self, query: &Query) -> bool {
         self.format == Format::Q8_0x2
             && (columns(query) as f64) < LONG_ROW

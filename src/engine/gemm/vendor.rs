@@ -266,7 +266,7 @@ impl Engine for Library {
             query.op,
             Op::MatMul | Op::Linear { mode: base::ComputeMode::F32 | base::ComputeMode::F16 }
         );
-        if query.profile.provider != "cuda" || !product {
+        if !query.profile.supports_gemm_library || !product {
             return Err(OTHER_OPERATION.into());
         }
         if !query.profile.has_gemm_library {
