@@ -51,6 +51,7 @@ fn names() -> Case {
         wgsl: "
 @group(0) @binding(1) var<storage, read> x: array<u32>;
 @group(0) @binding(2) var<storage, read_write> y: array<u32>;
+var<workgroup> i: array<u32, 3>;
 struct a { a: u32, n: vec2<u32> }
 struct c { f32x4: vec4<f32>, w: vec4<f32> }
 struct pair { a: a, b: a, pair: u32, c: c, d: c }
@@ -67,7 +68,7 @@ fn twice(a: u32) -> u32 { let u32x2 = a * 2u; return u32x2; }
     y[0] = a_2[1].a;
     y[1] = b.n.x;
     y[2] = copy.b.n.y + copy.a.a;
-    y[3] = copy.pair + a_2[0].a + u32(copy.c.w.y + copy.d.f32x4.x);
+    y[3] = copy.pair + a_2[0].a + u32(copy.c.w.y + copy.d.f32x4.x) + i[x[1] - 2u];
 }"
         .into(),
         params: Vec::new(),
