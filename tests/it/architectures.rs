@@ -20,19 +20,28 @@ use crate::{devices, tell};
 /// Maximum difference of a logit; the largest is 28.
 const LOGIT: f64 = 1e-3;
 
-struct Golden {
-    prompts: Vec<Vec<u32>>,
-    models: Vec<Json>,
-}
-
-fn golden() -> Golden {
+/// The models; each has its prompts.
+fn golden() -> Vec<Json> {
     let root = PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/.."));
     let text = std::fs::read_to_string(root.join("tests/golden/architectures/models.json"));
-    let all: Json = serde_json::from_str(&text.unwrap()).unwrap();
-    let ids = |prompt: &Json| serde_json::from_value(prompt.clone()).unwrap();
-    Golden {
-        prompts: all["prompts"].as_array().unwrap().iter().map(ids).collect(),
-        models: all["models"].as_array().unwrap().clone(),
+    let mut all: Json = serde_json::from_str(&text.unwrap()).unwrap();
+    let common = all["prompts"].take();
+    let Json::Array(mut models) = all["models"].take() else { panic!("no list of models") };
+    for model in models.iter_mut().filter(|model| model.get("prompts").is_none()) {
+        model["prompts"] = common.clone();
+    }
+    models
+}
+
+fn prompts(model: &Json) -> Vec<Vec<u32>> {
+    serde_json::from_value(model["prompts"].clone()).unwrap()
+}
+
+/// The architecture, and what is special about this model of it.
+fn label(model: &Json) -> String {
+    match model["variant"].as_str() {
+        Some(variant) => format!("{} ({variant})", name(model)),
+        None => name(model).into(),
     }
 }
 
@@ -160,6 +169,11 @@ fn gguf(model: &Json) -> Gguf {
         file = file.key(&key("rope.scaling.type"), Meta::Str("linear".into()));
         file = file.key(&key("rope.scaling.factor"), float(&rope["factor"]));
     }
+    if rope["rope_type"] == "yarn" {
+        for (ours, value) in yarn_keys(rope) {
+            file = file.key(&key(&format!("rope.scaling.{ours}")), value);
+        }
+    }
     if let Some(part) = rope.get("partial_rotary_factor").and_then(Json::as_f64) {
         let head =
             number(model, "hidden_size").unwrap() / number(model, "num_attention_heads").unwrap();
@@ -197,6 +211,34 @@ fn gguf(model: &Json) -> Gguf {
     Gguf::from_bytes(file.write().bytes, &format!("{arch} of a formula")).unwrap()
 }
 
+/// YaRN's keys as llama.cpp's converter writes them, with `attn_factor` beyond 1 + ln(factor) / 10, and our
+/// key for borders that are not rounded.
+fn yarn_keys(rope: &Json) -> Vec<(&'static str, Meta)> {
+    let get = |key: &str| rope[key].as_f64();
+    let factor = get("factor").unwrap();
+    let magnitude = |by: f64| 1.0 + 0.1 * by * factor.ln();
+    let attention = match (get("attention_factor"), get("mscale"), get("mscale_all_dim")) {
+        (Some(given), ..) => given,
+        (None, Some(by), Some(all)) => magnitude(by) / magnitude(all),
+        _ => magnitude(1.0),
+    };
+    let float = |number: f64| Meta::F32(number as f32);
+    let original = rope["original_max_position_embeddings"].as_u64().unwrap();
+    let mut keys = vec![
+        ("type", Meta::Str("yarn".into())),
+        ("factor", float(factor)),
+        ("original_context_length", Meta::U32(original as u32)),
+        ("attn_factor", float(attention / magnitude(1.0))),
+    ];
+    for (ours, theirs) in [("yarn_beta_fast", "beta_fast"), ("yarn_beta_slow", "beta_slow")] {
+        keys.extend(get(theirs).map(|number| (ours, float(number))));
+    }
+    if rope["truncate"] == false {
+        keys.push(("yarn_truncate", Meta::Bool(false)));
+    }
+    keys
+}
+
 /// Llama 3's scaling as in llama.cpp's converter: by wavelengths.
 fn llama3_factors(rope: &Json, dim: u32) -> Vec<f32> {
     let get = |key: &str| rope[key].as_f64().unwrap();
@@ -227,7 +269,8 @@ impl Drop for Temporary {
 /// The folder that `transformers` would write, except for the tokenizer.
 fn folder(model: &Json) -> Temporary {
     let place = std::env::temp_dir();
-    let place = place.join(format!("warploom-arch-{}-{}", name(model), std::process::id()));
+    let label = label(model).replace(|c: char| !c.is_ascii_alphanumeric(), "-");
+    let place = place.join(format!("warploom-arch-{label}-{}", std::process::id()));
     std::fs::create_dir_all(&place).unwrap();
     let write = |file: &str, bytes: &[u8]| std::fs::write(place.join(file), bytes).unwrap();
     write("config.json", model["config"].to_string().as_bytes());
@@ -265,27 +308,27 @@ fn difference(expected: &[f64], actual: impl Iterator<Item = f64>) -> f64 {
 #[test]
 fn the_float64_pass_agrees_with_transformers() {
     let golden = golden();
-    for row in &golden.models {
+    for row in &golden {
         let model = Model::from_gguf(gguf(row)).unwrap();
         let mut forward = Forward::new(&model, ComputeMode::F32);
-        for (i, prompt) in golden.prompts.iter().enumerate() {
+        for (i, prompt) in prompts(row).iter().enumerate() {
             forward.reset();
             let difference = difference(&logits(row, i), forward.run(prompt).into_iter());
-            assert!(difference <= 1e-4, "{}, prompt {i}: {difference}", name(row));
+            assert!(difference <= 1e-4, "{}, prompt {i}: {difference}", label(row));
         }
     }
-    let named: Vec<&str> = golden.models.iter().map(name).collect();
+    let named: Vec<&str> = golden.iter().map(name).collect();
     for architecture in Architecture::names() {
         assert!(named.contains(&architecture), "models.json has no {architecture}");
     }
 }
 
 /// Largest difference of a logit on one device, the prompts read at once and in pieces.
-fn run(runtime: &Runtime, model: &Arc<Model>, row: &Json, prompts: &[Vec<u32>]) -> f64 {
+fn run(runtime: &Runtime, model: &Arc<Model>, row: &Json) -> f64 {
     let builder = Session::builder(model.clone()).runtime(runtime.clone()).context(32);
     let mut session = builder.compute(ComputeMode::F32).build().unwrap();
     let mut most = 0.0f64;
-    for (i, prompt) in prompts.iter().enumerate() {
+    for (i, prompt) in prompts(row).iter().enumerate() {
         // The last token alone is a decode step; with four before it, a short prefill.
         for last in [0, 1, 5] {
             let Some(first) = prompt.len().checked_sub(last) else { continue };
@@ -297,7 +340,7 @@ fn run(runtime: &Runtime, model: &Arc<Model>, row: &Json, prompts: &[Vec<u32>]) 
                 out = session.step(request).unwrap().into_logits();
             }
             let difference = difference(&logits(row, i), out.iter().map(|v| f64::from(*v)));
-            assert!(difference <= LOGIT, "{}, prompt {i}: {difference}", name(row));
+            assert!(difference <= LOGIT, "{}, prompt {i}: {difference}", label(row));
             most = most.max(difference);
         }
     }
@@ -307,14 +350,14 @@ fn run(runtime: &Runtime, model: &Arc<Model>, row: &Json, prompts: &[Vec<u32>]) 
 #[test]
 fn every_architecture_gives_the_logits_of_transformers_on_every_device() {
     let golden = golden();
-    for (label, runtime) in devices::every(true) {
-        let mut message = format!("architectures: {label}:");
+    for (device, runtime) in devices::every(true) {
+        let mut message = format!("architectures: {device}:");
         // Their kernels are the same but for a few: some stand for all if kernels compile slowly.
         let step = devices::sample(runtime.device().profile(), 3);
-        for row in golden.models.iter().step_by(step) {
+        for row in golden.iter().step_by(step) {
             let model = Model::from_gguf(gguf(row)).unwrap();
-            let most = run(&runtime, &model, row, &golden.prompts);
-            message += &format!(" {} {most:.1e}", name(row));
+            let most = run(&runtime, &model, row);
+            message += &format!(" {} {most:.1e}", label(row));
         }
         tell(&message);
     }
@@ -324,7 +367,7 @@ fn every_architecture_gives_the_logits_of_transformers_on_every_device() {
 #[test]
 fn the_scale_of_a_matrix_is_applied() {
     let golden = golden();
-    let row = golden.models.iter().find(|row| name(row) == "bitnet").unwrap();
+    let row = golden.iter().find(|row| name(row) == "bitnet").unwrap();
     let plain = gguf(row);
     let mut file = Writer::new();
     for (key, value) in plain.metadata() {
@@ -349,7 +392,7 @@ fn the_scale_of_a_matrix_is_applied() {
     }
     let model = Model::from_gguf(Gguf::from_bytes(file.write().bytes, "scaled").unwrap()).unwrap();
     for (_, runtime) in devices::every(false) {
-        run(&runtime, &model, row, &golden.prompts);
+        run(&runtime, &model, row);
     }
 }
 
@@ -357,10 +400,10 @@ fn the_scale_of_a_matrix_is_applied() {
 fn every_architecture_is_read_from_a_folder() {
     let golden = golden();
     let runtime = Runtime::builder().device("cpu").build().unwrap();
-    for row in &golden.models {
+    for row in &golden {
         let place = folder(row);
         let model = Model::open(&place.0, Access::Mmap).unwrap();
         assert_eq!(model.config().architecture.name, name(row));
-        run(&runtime, &model, row, &golden.prompts);
+        run(&runtime, &model, row);
     }
 }

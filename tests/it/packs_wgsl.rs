@@ -213,6 +213,15 @@ fn what_a_pack_may_not_use_is_named_with_its_line() {
     // Not used, not refused.
     let fine = format!("{texture}{}", main("y[0] = 1u;"));
     assert!(load(OUT, &fine).is_ok());
+    // Not used, but no device without it takes the file.
+    let elsewhere = "`main` does not use it";
+    for (other, words) in [
+        ("var<immediate> a: i32;\n", ["k.wgsl:1:1", "var<immediate>", elsewhere]),
+        ("fn f(x: u32) -> u32 {\nreturn u32(u64(x)); }\n", ["k.wgsl:2", "u64", elsewhere]),
+        ("fn f(x: u32) -> u32 {\nreturn subgroupAdd(x); }\n", ["k.wgsl:2", "subgroup", elsewhere]),
+    ] {
+        with(&format!("{other}{}", main("y[0] = 1u;")), &words);
+    }
     with(
         "requires nothing_there;\n@compute @workgroup_size(1) fn main() {}",
         &["k.wgsl:1:10", "`nothing_there`"],

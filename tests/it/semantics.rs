@@ -39,7 +39,45 @@ pub(crate) const POISON: u32 = 0x7fc0_dead;
 pub(crate) fn cases() -> Vec<Case> {
     let mut all = semantics_numbers::cases();
     all.extend(semantics_kernels::cases());
+    all.push(names());
     all
+}
+
+/// Variables, members and parameters with the names of types, or what a translation would call them.
+fn names() -> Case {
+    Case {
+        name: "names of types are names of variables too".into(),
+        wgsl: "
+@group(0) @binding(1) var<storage, read> x: array<u32>;
+@group(0) @binding(2) var<storage, read_write> y: array<u32>;
+var<workgroup> i: array<u32, 3>;
+struct a { a: u32, n: vec2<u32> }
+struct c { f32x4: vec4<f32>, w: vec4<f32> }
+struct pair { a: a, b: a, pair: u32, c: c, d: c }
+fn twice(a: u32) -> u32 { let u32x2 = a * 2u; return u32x2; }
+@compute @workgroup_size(1) fn main() {
+    var a_2 = array<a, 2>();
+    a_2[1].a = twice(x[0]);
+    let u32x2 = vec2<u32>(x[1], 7u);
+    var a: a = a(3u, u32x2);
+    var b = a;
+    b.n += u32x2;
+    let f32m2x2 = c(vec4<f32>(2.0), vec4<f32>(3.0));
+    let copy = pair(a, b, 5u, f32m2x2, c());
+    y[0] = a_2[1].a;
+    y[1] = b.n.x;
+    y[2] = copy.b.n.y + copy.a.a;
+    y[3] = copy.pair + a_2[0].a + u32(copy.c.w.y + copy.d.f32x4.x) + i[x[1] - 2u];
+}"
+        .into(),
+        params: Vec::new(),
+        x: vec![10, 4],
+        expected: vec![20, 8, 17, 8],
+        groups: [1; 3],
+        labels: Vec::new(),
+        ulps: Vec::new(),
+        needs: Needs::Nothing,
+    }
 }
 
 pub(crate) fn f(value: f32) -> u32 {

@@ -68,7 +68,7 @@ impl Session {
         sequences.iter().for_each(|sequence| self.chosen[*sequence] = false);
         let instance = self.instance(key).await?;
         let symbols = SymbolValues::new().with(SEQ, tokens.len() as u64);
-        let outputs = instance.read(symbols, inputs).await?;
+        let outputs = instance.read_async(symbols, inputs).await?;
         for sequence in &sequences {
             self.past[*sequence] += 1;
             self.chosen[*sequence] = kind.is_token();

@@ -1,7 +1,6 @@
 //! Plans of a session, and the model on its device that they are made for.
 
 use std::collections::HashMap;
-use std::collections::hash_map::Entry;
 use std::sync::Arc;
 
 use super::decoder::{BASE, CacheShape, DecoderInput, DecoderOutput, PAST};
@@ -47,6 +46,13 @@ impl DeviceModel {
         Plan::new(graph, class, self.runtime.device().profile(), &options)
     }
 
+    /// Its plan for a shape bucket, after a search for the fastest engines if tuning asks for it.
+    pub(super) fn tuned_plan(&self, graph: &Graph, class: &ShapeClass) -> Result<Plan> {
+        #[cfg(not(target_arch = "wasm32"))]
+        self.runtime.tune_at_first_use(graph, class, &self.runtime.plan_options())?;
+        self.plan(graph, class)
+    }
+
     /// The symbol values of a run of a sequence.
     pub(super) fn symbols(&self, sequence: usize, past: usize) -> SymbolValues {
         let symbols = SymbolValues::new().with(PAST, past as u64);
@@ -67,7 +73,7 @@ pub(super) struct Ready {
 /// Makes the plans of a session, and keeps the graphs for later ones.
 pub(super) struct Planner {
     on: Arc<DeviceModel>,
-    graphs: HashMap<(DecoderInput, DecoderOutput), Graph>,
+    graphs: HashMap<(DecoderInput, DecoderOutput), Arc<Graph>>,
     ready: HashMap<PlanKey, Plan>,
 }
 
@@ -76,18 +82,27 @@ impl Planner {
     pub(super) fn new(on: Arc<DeviceModel>, ready: Vec<Ready>) -> Planner {
         let (mut graphs, mut plans) = (HashMap::new(), HashMap::new());
         for Ready { key, graph, plan } in ready {
-            graphs.insert((key.input, key.output), graph);
+            graphs.insert((key.input, key.output), Arc::new(graph));
             plans.insert(key, plan);
         }
         Planner { on, graphs, ready: plans }
     }
 
-    /// The plan of a key: the one that is ready, or a new one.
-    pub(super) fn take(&mut self, key: PlanKey) -> Result<Plan> {
-        match self.ready.remove(&key) {
-            Some(plan) => Ok(plan),
-            None => self.plan(key),
+    /// The plan of a key: the one that is ready, or a new one, which is made without blocking the
+    /// thread that polls.
+    pub(super) async fn take(&mut self, key: PlanKey) -> Result<Plan> {
+        if let Some(plan) = self.ready.remove(&key) {
+            return Ok(plan);
         }
+        let (on, graph) = (self.on.clone(), self.graphs.get(&(key.input, key.output)).cloned());
+        let class = class_of_key(key, on.cache);
+        let made = self.on.runtime.offload(move |_| {
+            let graph = graph.map_or_else(|| on.graph(key.input, key.output).map(Arc::new), Ok)?;
+            Ok((on.tuned_plan(&graph, &class)?, graph))
+        });
+        let (plan, graph) = made.await?;
+        self.graphs.insert((key.input, key.output), graph);
+        Ok(plan)
     }
 
     /// A new plan of a key.
@@ -102,12 +117,11 @@ impl Planner {
         input: DecoderInput,
         output: DecoderOutput,
     ) -> Result<Plan> {
-        let graph = match self.graphs.entry((input, output)) {
-            Entry::Occupied(entry) => entry.into_mut(),
-            Entry::Vacant(entry) => entry.insert(self.on.graph(input, output)?),
+        let graph = match self.graphs.get(&(input, output)) {
+            Some(graph) => graph.clone(),
+            None => Arc::new(self.on.graph(input, output)?),
         };
-        #[cfg(not(target_arch = "wasm32"))]
-        self.on.runtime.tune_at_first_use(graph, class, &self.on.runtime.plan_options())?;
-        self.on.plan(graph, class)
+        self.graphs.insert((input, output), graph.clone());
+        self.on.tuned_plan(&graph, class)
     }
 }

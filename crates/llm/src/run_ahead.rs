@@ -110,7 +110,7 @@ impl RunAhead<'_> {
         // Unknown until all of them are read.
         self.session.chosen[self.sequence] = false;
         let instance = self.session.instance(key).await?;
-        self.running.push_back(instance.begin(symbols, inputs).await?);
+        self.running.push_back(instance.begin_async(symbols, inputs).await?);
         Ok(())
     }
 
@@ -118,7 +118,7 @@ impl RunAhead<'_> {
     pub(super) async fn next(&mut self) -> Result<Option<u32>> {
         let Some(begun) = self.running.pop_front() else { return Ok(None) };
         let key = self.key();
-        let outputs = self.session.instance(key).await?.end(begun).await?;
+        let outputs = self.session.instance(key).await?.end_async(begun).await?;
         let word = outputs.first().and_then(|bytes| bytes.first_chunk::<4>());
         let word = word.ok_or_else(|| Error::device("a run returned no token"))?;
         // Runs that continued from an invalid token read a zero embedding, and are dropped.
@@ -155,7 +155,7 @@ impl RunAhead<'_> {
     pub(super) async fn finish(mut self) -> Result<()> {
         let key = self.key();
         while let Some(begun) = self.running.pop_front() {
-            self.session.instance(key).await?.end(begun).await?;
+            self.session.instance(key).await?.end_async(begun).await?;
         }
         Ok(())
     }

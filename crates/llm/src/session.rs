@@ -4,6 +4,7 @@
 //! recording, one submit and one wait, and allocates no device memory.
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::sync::Arc;
 
 use super::builder::SessionBuilder;
@@ -224,7 +225,7 @@ impl Session {
         let (bucket, output) = (bucket_of(count)?, output.kind());
         let instance =
             self.instance(PlanKey { input: DecoderInput::Tokens, bucket, output }).await?;
-        let outputs = instance.read(symbols, inputs).await?;
+        let outputs = instance.read_async(symbols, inputs).await?;
         self.past[sequence] += count;
         self.chosen[sequence] = output.is_token();
         Ok(outputs.into_iter().next().unwrap_or_default())
@@ -240,8 +241,8 @@ impl Session {
         match self.instances.entry(key) {
             Entry::Occupied(entry) => Ok(entry.into_mut()),
             Entry::Vacant(entry) => {
-                let plan = self.planner.take(key)?;
-                let instance = Instance::new(&self.on.runtime, plan, &mut self.tensors).await?;
+                let plan = self.planner.take(key).await?;
+                let instance = Instance::new_async(&self.on.runtime, plan, &mut self.tensors).await?;
                 Ok(entry.insert(instance))
             }
         }

@@ -38,6 +38,8 @@ pub(super) enum Text {
 /// # Errors
 /// 400, with line and column, if the body is not JSON.
 fn object(body: &[u8]) -> Result<Fields, ApiError> {
+    // Some clients write a byte order mark, which a reader may ignore.
+    let body = body.strip_prefix(b"\xef\xbb\xbf").unwrap_or(body);
     let value: Value = serde_json::from_slice(body)
         .map_err(|error| ApiError::new(400, format!("the body is no JSON: {error}")))?;
     Fields::new(value, "")
@@ -328,6 +330,7 @@ mod tests {
             let body = format!("{{\"prompt\":\"x\",{fields}}}");
             assert!(completion(body.as_bytes(), &ServeOptions::default()).is_ok(), "{fields}");
         }
+        assert_eq!(refused(&format!("\u{feff}{}", with("\"n\":1"))), "");
     }
 
     #[test]

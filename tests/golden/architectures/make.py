@@ -26,7 +26,15 @@ SIZES = dict(
     eos_token_id=2,
     pad_token_id=0,
 )
-# Name here, class, what is not as in SIZES.
+
+
+def yarn(**changes):
+    """YaRN from 8 positions, which all prompts of `YARN_PROMPTS` but the first exceed."""
+    return dict(rope_parameters={**dict(
+        rope_type="yarn", rope_theta=10000.0, factor=4.0, original_max_position_embeddings=8), **changes})
+
+
+# Name here, class, what is not as in SIZES; for YaRN, a name of the variant.
 MODELS = [
     ("llama", "Llama", dict(rope_parameters=dict(
         rope_type="llama3", rope_theta=10000.0, factor=4.0, low_freq_factor=1.0,
@@ -42,8 +50,22 @@ MODELS = [
         rope_type="default", rope_theta=1e4, partial_rotary_factor=0.5))),
     ("bitnet", "BitNet", dict(hidden_act="silu", tie_word_embeddings=True)),
     ("bitnet-b1.58", "BitNet", dict(hidden_act="relu2", tie_word_embeddings=True)),
+    ("llama", "Llama", yarn(), "yarn"),
+    ("llama", "Llama", yarn(rope_theta=50.0, beta_fast=1.5, beta_slow=0.25, attention_factor=1.75),
+     "yarn, attention_factor"),
+    ("llama", "Mistral", dict(sliding_window=None, head_dim=32, **yarn(
+        rope_theta=50.0, beta_fast=1.5, beta_slow=0.25, truncate=False, mscale=4.0, mscale_all_dim=0.5)),
+     "yarn, mscale"),
+    ("qwen3", "Qwen3", dict(head_dim=32, **yarn(rope_theta=1e6, factor=8.0)), "yarn"),
 ]
-PROMPTS = [[(7 * i * i + 3 * i + 5) % VOCABULARY for i in range(n)] for n in (1, 21)]
+
+
+def prompts(lengths):
+    return [[(7 * i * i + 3 * i + 5) % VOCABULARY for i in range(n)] for n in lengths]
+
+
+PROMPTS = prompts((1, 21))
+YARN_PROMPTS = prompts((7, 9, 17, 29))
 
 
 def numbers(name, count):
@@ -68,7 +90,7 @@ def weight(name, shape, gemma):
     return x / (4 if name.endswith(".bias") else 8)
 
 
-def logits(name, kind, changes):
+def logits(name, kind, changes, variant=None):
     config_of = getattr(transformers, kind + ("TextConfig" if kind == "Gemma3" else "Config"))
     model_of = getattr(transformers, kind + "ForCausalLM")
     config = config_of(**{**SIZES, **changes})
@@ -84,12 +106,14 @@ def logits(name, kind, changes):
             value = weight(tensor, tuple(parameter.shape), kind == "Gemma3")
             parameter.copy_(torch.from_numpy(value))
         model.tie_weights()
-        out = [model(torch.tensor([p])).logits[0, -1].tolist() for p in PROMPTS]
+        given = YARN_PROMPTS if variant else PROMPTS
+        out = [model(torch.tensor([p])).logits[0, -1].tolist() for p in given]
     text = json.loads(config.to_json_string())
     for key in ("transformers_version", "architectures", "_name_or_path", "chunk_size_feed_forward"):
         text.pop(key, None)
     print(name, [round(max(map(abs, o)), 2) for o in out], text)
-    return dict(name=name, config=text, tensors=tensors, logits=[[round(v, 6) for v in o] for o in out])
+    own = dict(variant=variant, prompts=given) if variant else {}
+    return dict(name=name, **own, config=text, tensors=tensors, logits=[[round(v, 6) for v in o] for o in out])
 
 
 out = {"prompts": PROMPTS, "models": [logits(*m) for m in MODELS]}

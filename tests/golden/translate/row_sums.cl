@@ -63,7 +63,7 @@ void kernel_main(const __global f32x4* restrict x, const ulong wl_at_x, __global
     y = (__global f32*)((__global char*)y + wl_at_y);
     seen = (__global u32*)((__global char*)seen + wl_at_seen);
     __local WL_ALIGN(16) f32x4_64 parts;
-    for (u32 i = wl_index(); i < 256u; i += 64u) ((__local u32*)&parts)[i] = 0;
+    for (u32 wl_i = wl_index(); wl_i < 256u; wl_i += 64u) ((__local u32*)&parts)[wl_i] = 0;
     barrier(CLK_LOCAL_MEM_FENCE);
     const u32x3 row = ((u32x3){(u32)get_group_id(0), (u32)get_group_id(1), (u32)get_group_id(2)});
     const u32 lane = wl_index();

@@ -67,7 +67,7 @@ WL_FN void call_halve(f32* sum, const i32 mode, const wl_Lengths wl_lengths) {
 extern "C" __global__ void __launch_bounds__(64) kernel_main(const f32x4* x, f32* y, u32* seen, const wl_Lengths wl_lengths) {
     wl_begin();
     __shared__ WL_ALIGN(16) f32x4_64 parts;
-    for (u32 i = wl_index(); i < 256u; i += 64u) ((u32*)&parts)[i] = 0;
+    for (u32 wl_i = wl_index(); wl_i < 256u; wl_i += 64u) ((u32*)&parts)[wl_i] = 0;
     __syncthreads();
     const u32x3 row = u32x3{blockIdx.x, blockIdx.y, blockIdx.z};
     const u32 lane = wl_index();

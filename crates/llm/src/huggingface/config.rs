@@ -72,7 +72,10 @@ struct Scaling {
 
 /// One id or several.
 #[derive(Clone, Debug, Deserialize)]
-#[serde(untagged)]
+#[serde(
+    untagged,
+    expecting = "the ids of tokens must be a whole number from 0 on, or a list of them"
+)]
 pub(super) enum Ids {
     One(u32),
     Several(Vec<u32>),

@@ -99,7 +99,9 @@ fn a_file_in_the_place_of_another_is_named() {
     let zip: &[u8] =
         b"PK\x03\x04\x14\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\x10\0\0\0archive/data.pkl";
     let short = [&1000u64.to_le_bytes()[..], b"{\"a\":"].concat();
-    let rows: [(&str, &[u8], &str); 9] = [
+    let wide: Vec<u8> =
+        [0xff, 0xfe].into_iter().chain(CONFIG.iter().flat_map(|b| [*b, 0])).collect();
+    let rows: [(&str, &[u8], &str); 11] = [
         (
             "model.safetensors",
             POINTER,
@@ -116,6 +118,12 @@ fn a_file_in_the_place_of_another_is_named() {
         ("model.safetensors", &short, "header length at byte 0: 1000"),
         ("config.json", POINTER, "config.json: a Git LFS pointer"),
         ("config.json", PAGE, "config.json: a web page"),
+        ("config.json", &wide, "config.json: text in UTF-16, which is not read: save it as UTF-8"),
+        (
+            "config.json",
+            b"{\"a\": \"\xe9\"}",
+            "config.json: byte 7 and those behind it are no text",
+        ),
         ("model.safetensors.index.json", POINTER, "index.json: a Git LFS pointer"),
     ];
     for (index, (name, bytes, words)) in rows.into_iter().enumerate() {

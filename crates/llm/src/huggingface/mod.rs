@@ -27,7 +27,7 @@ use config::Config;
 use warploom::base::Format;
 use warploom::error::{Error, Result};
 use warploom::quant;
-use warploom_models::gguf::{Gguf, Writer};
+use warploom_models::gguf::{self, Gguf, Writer};
 use warploom_models::safetensors::Safetensors;
 
 /// Maximum bytes of a text file; the largest vocabularies take some 35 MB.
@@ -92,13 +92,7 @@ impl Folder {
             false => path.parent().filter(|p| *p != Path::new("")).unwrap_or(Path::new(".")),
         };
         let config = read_config(path)?;
-        let files = weight_files(path)?
-            .iter()
-            .map(|file| {
-                let file = path.join(file);
-                Safetensors::open(&file).map_err(|error| foreign::weights(&file, error))
-            })
-            .collect::<Result<Vec<_>>>()?;
+        let files = open_weights(path)?;
         let mut folder = Folder { path: path.to_owned(), config, files, tensors: Vec::new() };
         folder.tensors = folder.place()?;
         Ok(folder)
@@ -245,23 +239,55 @@ fn read_config(folder: &Path) -> Result<Config> {
     }
     let bad = |e| Error::bad_file(format!("{}: {e}", path.display()));
     let text = text(&path)?;
-    let Kind { model_type } = serde_json::from_str(&text).map_err(bad)?;
+    let text = without_mark(&text);
+    let Kind { model_type } = serde_json::from_str(text).map_err(bad)?;
     names::of(&model_type, None).map_err(|e| e.context(path.display()))?;
-    serde_json::from_str(&text).map_err(bad)
+    serde_json::from_str(text).map_err(bad)
 }
 
-/// Names of the files that hold the weights.
-fn weight_files(folder: &Path) -> Result<Vec<String>> {
-    let index = folder.join("model.safetensors.index.json");
+/// Opens the files that hold the weights, and checks that they hold what their index says.
+fn open_weights(folder: &Path) -> Result<Vec<Safetensors>> {
+    const INDEX: &str = "model.safetensors.index.json";
+    let open = |file: &str| {
+        let file = folder.join(file);
+        Safetensors::open(&file).map_err(|error| foreign::weights(&file, error))
+    };
+    let index = folder.join(INDEX);
     if !index.is_file() {
         let file = "model.safetensors";
         return match folder.join(file).exists() {
-            true => Ok(vec![file.into()]),
+            true => Ok(vec![open(file)?]),
             false => Err(foreign::without(folder, file)),
         };
     }
     let Index { weight_map } = json(&index)?;
-    let mut files: Vec<String> = weight_map.into_values().collect();
+    let mut opened = Vec::new();
+    for file in parts(&index, &weight_map)? {
+        let places = || weight_map.iter().filter(|(_, place)| *place == file).map(|(name, _)| name);
+        let path = folder.join(file);
+        if let Err(error) = std::fs::metadata(&path) {
+            let (name, count) = (path.display(), places().count());
+            let what = format!(
+                "{name}: cannot find it, but {INDEX} places {count} of {} tensors in it: fetch it \
+                 too",
+                weight_map.len()
+            );
+            return Err(Error::io(what, error));
+        }
+        let part = open(file)?;
+        if let Some(tensor) = places().find(|tensor| !part.tensors().contains_key(*tensor)) {
+            let name = path.display();
+            let what = format!("{name}: no tensor `{tensor}`, but {INDEX} places it there");
+            return Err(Error::bad_file(what));
+        }
+        opened.push(part);
+    }
+    Ok(opened)
+}
+
+/// Names of the files in an index, sorted.
+fn parts<'a>(index: &Path, weight_map: &'a BTreeMap<String, String>) -> Result<Vec<&'a String>> {
+    let mut files: Vec<&String> = weight_map.values().collect();
     files.sort();
     files.dedup();
     // A plain name only, so that no path leads out of the folder.
@@ -285,18 +311,29 @@ fn text(path: &Path) -> Result<String> {
     if size > MAX_TEXT {
         return Err(Error::bad_file(format!("{name}: {size} bytes, at most {MAX_TEXT} are read")));
     }
-    let text = std::fs::read_to_string(path)
-        .map_err(|e| Error::io(format!("{name}: cannot read it"), e))?;
-    match warploom_models::gguf::foreign::stand_in(text.as_bytes()) {
-        Some(found) => Err(Error::bad_file(format!("{name}: {found}"))),
-        None => Ok(text),
+    let bytes = std::fs::read(path).map_err(|e| Error::io(format!("{name}: cannot read it"), e))?;
+    let bad = |what: String| Error::bad_file(format!("{name}: {what}"));
+    if let Some(found) = gguf::foreign::stand_in(&bytes) {
+        return Err(bad(found.to_string()));
     }
+    if gguf::foreign::utf16(&bytes).is_some() {
+        return Err(bad("text in UTF-16, which is not read: save it as UTF-8".into()));
+    }
+    String::from_utf8(bytes).map_err(|e| {
+        let at = e.utf8_error().valid_up_to();
+        bad(format!("byte {at} and those behind it are no text in UTF-8"))
+    })
+}
+
+/// JSON without the byte order mark that some programs write.
+fn without_mark(text: &str) -> &str {
+    text.strip_prefix('\u{feff}').unwrap_or(text)
 }
 
 /// Reads a JSON file.
 fn json<T: DeserializeOwned>(path: &Path) -> Result<T> {
     // The message has line and column.
-    serde_json::from_str(&text(path)?)
+    serde_json::from_str(without_mark(&text(path)?))
         .map_err(|e| Error::bad_file(format!("{}: {e}", path.display())))
 }
 

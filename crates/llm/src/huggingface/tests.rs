@@ -195,6 +195,28 @@ fn a_model_in_several_files_is_put_together() {
     std::fs::write(&index, json!({"weight_map": map}).to_string()).unwrap();
     let error = Folder::open(&place.0).unwrap_err();
     assert!(error.to_string().contains("two tensors are `"), "{error}");
+    // A tensor that is not where the index places it.
+    write_safetensors(&place.0.join("model-2.safetensors"), second);
+    let error = Folder::open(&place.0).unwrap_err().to_string();
+    let words = "model-2.safetensors: no tensor `lm_head.weight`, but model.safetensors.index";
+    assert!(error.contains(words), "{error}");
+    // A file that is missing.
+    std::fs::remove_file(place.0.join("model-2.safetensors")).unwrap();
+    let error = Folder::open(&place.0).unwrap_err().to_string();
+    assert!(error.contains("model-2.safetensors: cannot find it, but model.safeten"), "{error}");
+    assert!(error.contains(&format!(" of {} tensors in it: fetch it too", all.len())), "{error}");
+}
+
+/// Some programs write a byte order mark before JSON.
+#[test]
+fn json_may_begin_with_a_byte_order_mark() {
+    let place = folder("mark", &config("llama"), &tokenizer(), &tensors());
+    for file in ["config.json", "tokenizer.json"] {
+        let path = place.0.join(file);
+        let text = format!("\u{feff}{}", std::fs::read_to_string(&path).unwrap());
+        std::fs::write(&path, text).unwrap();
+    }
+    assert!(Folder::open(&place.0).and_then(|folder| folder.gguf()).is_ok());
 }
 
 /// A change to a folder, and part of the error text.
@@ -202,13 +224,15 @@ type Change = (&'static str, fn(&mut Json, &mut Json, &mut Vec<(&'static str, Ve
 
 #[test]
 fn what_is_not_known_or_wrong_is_refused_by_name() {
-    let changes: [Change; 22] = [
+    let changes: [Change; 24] = [
         ("model_type \"klingon\"", |c, _, _| c["model_type"] = json!("klingon")),
         ("is not supported; known: llama", |c, _, _| *c = json!({"model_type": "klingon"})),
         ("num_attention_heads: 0", |c, _, _| c["num_attention_heads"] = json!(0)),
         ("not whole heads", |c, _, _| c["num_attention_heads"] = json!(1u64 << 63)),
         ("num_key_value_heads: 0", |c, _, _| c["num_key_value_heads"] = json!(0)),
         ("not whole heads", |c, _, _| c["num_key_value_heads"] = json!(1u64 << 63)),
+        ("ids of tokens must be a whole number", |c, _, _| c["eos_token_id"] = json!("</s>")),
+        ("ids of tokens must be a whole number", |c, _, _| c["bos_token_id"] = json!([0, -1])),
         ("missing field `hidden_size`", |c, _, _| {
             drop(c.as_object_mut().unwrap().remove("hidden_size"))
         }),

@@ -316,7 +316,12 @@ impl Added {
     }
 
     fn sort(&mut self) {
-        self.0.values_mut().for_each(|list| list.sort_by(|a, b| a.text.cmp(&b.text)));
+        for list in self.0.values_mut() {
+            // Of tokens that a normaliser makes equal the first of the file counts, and the last
+            // of the list is found.
+            list.reverse();
+            list.sort_by(|a, b| a.text.cmp(&b.text));
+        }
     }
 
     /// The parts of a text from `from` on: at each position the longest token, then the text after

@@ -361,3 +361,19 @@ fn every_key_of_the_golden_files_passes() {
         assert_eq!(checked.is_ok(), row["file"] != "bpe-suffix", "{row}");
     }
 }
+
+/// As in `tokenizers`, where a search finds the first of equal patterns.
+#[test]
+fn of_added_tokens_made_equal_the_first_counts() {
+    let mut file = read("words.json");
+    file["normalizer"] = json!({"type": "Lowercase"});
+    let token = |content: &str, id: u32| {
+        json!({"id": id, "content": content, "single_word": false, "lstrip": false,
+            "rstrip": false, "normalized": true, "special": false})
+    };
+    file["added_tokens"] = json!([token("ZZ", 300), token("Zz", 301), token("zZ", 302)]);
+    let made = pipeline(&file, &json!(303)).unwrap();
+    for text in ["zz", "ZZ", "zZ"] {
+        assert_eq!(made.encode(text, &ALL).unwrap(), [300], "{text}");
+    }
+}

@@ -121,14 +121,30 @@ pub fn recognise(bytes: &[u8], name: &str) -> Option<Foreign> {
     if head.starts_with(b"MZ") && find(head, b"This program").is_some() {
         return is(PROGRAM, "name the model's own file");
     }
-    text(head, bytes.len() > head.len())
+    match utf16(head) {
+        Some(wide) => text(wide.as_bytes(), false),
+        None => text(head, bytes.len() > head.len()),
+    }
+}
+
+/// A text of UTF-16 with a byte order mark, as some programs of Windows save it.
+pub fn utf16(head: &[u8]) -> Option<String> {
+    let (pairs, word): (_, fn([u8; 2]) -> u16) = match head {
+        [0xff, 0xfe, rest @ ..] => (rest.chunks_exact(2), u16::from_le_bytes),
+        [0xfe, 0xff, rest @ ..] => (rest.chunks_exact(2), u16::from_be_bytes),
+        _ => return None,
+    };
+    let mut words: Vec<u16> = pairs.map(|pair| word([pair[0], pair[1]])).collect();
+    // The last character may be cut in two.
+    words.pop_if(|last| (0xd800..0xdc00).contains(last));
+    String::from_utf16(&words).ok()
 }
 
 /// Recognises a web page, a server's XML error or a Git LFS pointer, which may replace a file of
 /// any format, including text.
 pub fn stand_in(bytes: &[u8]) -> Option<Foreign> {
     let head = &bytes[..bytes.len().min(LOOKED_AT)];
-    let text = String::from_utf8_lossy(head);
+    let text = utf16(head).map_or_else(|| String::from_utf8_lossy(head), Into::into);
     let text = text.trim_start_matches('\u{feff}').trim_start();
     let start: String = text.chars().take(4096).collect::<String>().to_ascii_lowercase();
     const LFS: [&str; 2] =

@@ -122,6 +122,17 @@ fn pages_pointers_and_texts_are_named() {
     let long = "\u{20ac}".repeat(LOOKED_AT);
     let got = said(long.as_bytes(), "m.gguf");
     assert!(got.starts_with("plain text") && got.len() < 500, "{got}");
+    // Some programs save texts in UTF-16.
+    let wide = |order: fn(u16) -> [u8; 2], text: &str| -> Vec<u8> {
+        "\u{feff}".encode_utf16().chain(text.encode_utf16()).flat_map(order).collect()
+    };
+    for order in [u16::to_le_bytes, u16::to_be_bytes] {
+        for (text, words) in [rows[1], rows[6], rows[12], rows[16], ("h\u{1f600} there", "plain")] {
+            let bytes = wide(order, text);
+            assert!(said(&bytes, "m.gguf").starts_with(words), "{text:?}");
+            (0..bytes.len()).for_each(|end| drop(recognise(&bytes[..end], "m.gguf")));
+        }
+    }
     // Other texts are not recognised.
     assert_eq!(stand_in(b"{\"a\": \"<html>\"}"), None);
     assert_eq!(stand_in(b"{{ '<html>' }}"), None);

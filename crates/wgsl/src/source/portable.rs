@@ -1,8 +1,8 @@
 //! Features that a portable shader may not use: it must run through wgpu, CUDA C, OpenCL C and the
 //! interpreter. The parser and the validator accept more, so their output is checked here.
 
-use naga::valid::ModuleInfo;
-use naga::{Barrier, Binding, Block, BuiltIn, Expression, Function, Handle};
+use naga::valid::{Capabilities, ModuleInfo, ValidationFlags, Validator};
+use naga::{AddressSpace, Barrier, Binding, Block, BuiltIn, Expression, Function, Handle};
 use naga::{MathFunction, Module, Scalar, ScalarKind, Span, Statement, TypeInner};
 
 use super::names::{kind_name, math_name};
@@ -70,9 +70,10 @@ pub fn not_portable(
     let mut walk = Walk { module, found: None };
     walk.arguments(&point.function);
     let uses = info.get_entry_point(entry);
-    let private = module.global_variables.iter().filter(|(h, variable)| {
-        variable.space == naga::AddressSpace::Private && !uses[*h].is_empty()
-    });
+    let private = module
+        .global_variables
+        .iter()
+        .filter(|(h, variable)| variable.space == AddressSpace::Private && !uses[*h].is_empty());
     let private = private
         .map(|(h, variable)| (module.global_variables.get_span(h), &variable.name, variable.ty));
     walk.own_memory("private variables of a shader", private);
@@ -81,7 +82,40 @@ pub fn not_portable(
         walk.function(function, &info[h]);
     }
     walk.function(&point.function, info.get_entry_point(entry));
-    walk.found
+    walk.found.or_else(|| elsewhere(module, info, &point.name))
+}
+
+/// What every device has: WebGPU without optional features.
+const FLOOR: Capabilities = Capabilities::SHADER_FLOAT16_IN_FLOAT32
+    .union(Capabilities::MULTISAMPLED_SHADING)
+    .union(Capabilities::CUBE_ARRAY_TEXTURES);
+
+/// The first feature of the rest of a file that some device lacks. wgpu validates whole files, and
+/// refuses one for what its entry point does not use.
+fn elsewhere(module: &Module, info: &ModuleInfo, entry: &str) -> Option<(Option<Span>, String)> {
+    let error = Validator::new(ValidationFlags::all(), FLOOR).validate(module).err()?;
+    let immediate =
+        module.global_variables.iter().find(|(_, v)| v.space == AddressSpace::Immediate);
+    let mut walk = Walk { module, found: None };
+    match immediate {
+        Some((h, _)) => walk.refuse(
+            module.global_variables.get_span(h),
+            "var<immediate> is not on every device: put its numbers into the uniform struct",
+        ),
+        None => {
+            for (h, function) in module.functions.iter() {
+                walk.function(function, &info[h]);
+            }
+            for (number, point) in module.entry_points.iter().enumerate() {
+                walk.function(&point.function, info.get_entry_point(number));
+            }
+        }
+    }
+    let (span, what) = walk.found.unwrap_or_else(|| {
+        (error.spans().next().map(|(span, _)| *span), "this is not on every device".into())
+    });
+    let all = format!("{what} (`{entry}` does not use it, but devices refuse the whole file)");
+    Some((span, all))
 }
 
 /// Functions that a function calls, transitively.

@@ -35,7 +35,7 @@ impl Body<'_, '_> {
             let compare = self.value(compare)?;
             let (cuda, opencl) = ("atomicCAS", "atomic_cmpxchg");
             let name = self.w.dialect.pick(cuda, opencl);
-            let old = self.names.pick("old");
+            let old = self.pick("old");
             self.line(&format!("const {ty} {old} = {name}({address}, {compare}, {value});"));
             let Some(result) = result else { return Ok(()) };
             let made = self.type_name(result)?;

@@ -33,7 +33,7 @@ pub(super) struct Body<'w, 'a> {
     /// Whether it is the kernel, which declares workgroup and private memory; other functions get
     /// pointers.
     pub(super) entry: bool,
-    pub(super) names: Names,
+    names: Names,
     pub(super) arguments: Vec<String>,
     pub(super) locals: HashMap<Handle<LocalVariable>, String>,
     /// Variables that hold expression values.
@@ -54,12 +54,13 @@ impl<'w, 'a> Body<'w, 'a> {
         info: &'a FunctionInfo,
         entry: bool,
     ) -> Body<'w, 'a> {
-        let mut names = w.names.clone();
-        let label = |name: &Option<String>, other: &str| name.clone().unwrap_or(other.to_string());
-        let arguments =
-            function.arguments.iter().map(|a| names.pick(&label(&a.name, "argument"))).collect();
+        let (mut names, file) = (Names::default(), &mut w.names);
+        let mut pick = |name: &Option<String>, other: &str| {
+            names.pick_inside(file, name.as_deref().unwrap_or(other))
+        };
+        let arguments = function.arguments.iter().map(|a| pick(&a.name, "argument")).collect();
         let locals = function.local_variables.iter();
-        let locals = locals.map(|(h, l)| (h, names.pick(&label(&l.name, "local")))).collect();
+        let locals = locals.map(|(h, l)| (h, pick(&l.name, "local"))).collect();
         let baked = baked(w.module, function, info);
         let moved = moved(w.module, function, info);
         Body {
@@ -78,6 +79,11 @@ impl<'w, 'a> Body<'w, 'a> {
             waited: false,
             depth: OUTERMOST,
         }
+    }
+
+    /// A free identifier in this function, like `label`.
+    pub(super) fn pick(&mut self, label: &str) -> String {
+        self.names.pick_inside(&mut self.w.names, label)
     }
 
     pub(super) fn line(&mut self, line: &str) {
@@ -136,8 +142,8 @@ impl<'w, 'a> Body<'w, 'a> {
             false => self.type_name(h)?,
         };
         let name = match self.function.named_expressions.get(&h) {
-            Some(name) => self.names.pick(name),
-            None => self.names.pick(&format!("e{}", h.index())),
+            Some(name) => self.pick(name),
+            None => self.pick(&format!("e{}", h.index())),
         };
         self.line(&format!("const {ty} {name} = {value};"));
         self.values.insert(h, name);

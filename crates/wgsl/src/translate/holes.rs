@@ -36,7 +36,7 @@ impl Body<'_, '_> {
         if value.chars().all(word) {
             return self.store_parts(to, &value, ty);
         }
-        let (from, c) = (self.names.pick("stored"), self.w.place_type(ty)?);
+        let (from, c) = (self.pick("stored"), self.w.place_type(ty)?);
         self.line(&format!("const {c} {from} = {value};"));
         self.store_parts(to, &from, ty)
     }
@@ -55,7 +55,7 @@ impl Body<'_, '_> {
                 }
             }
             TypeInner::Array { base, size: ArraySize::Constant(n), .. } => {
-                let i = self.names.pick("at");
+                let i = self.pick("at");
                 self.open(&format!("for (u32 {i} = 0u; {i} < {n}u; {i} += 1u) {{"));
                 match has_gap(&module.types[base].inner) {
                     true => self.line(&format!("{to}.e[{i}].v = {from}.e[{i}].v;")),

@@ -355,8 +355,10 @@ impl Body<'_, '_> {
         let space = self.w.dialect.space(AddressSpace::WorkGroup);
         for (name, bytes) in variables {
             let (unit, count) = if bytes % 4 == 0 { ("u32", bytes / 4) } else { ("char", *bytes) };
-            let store = format!("(({space}{unit}*)&{name})[i] = 0;");
-            self.line(&format!("for (u32 i = wl_index(); i < {count}u; i += {threads}u) {store}"));
+            // A plain `i` would hide a variable of that name.
+            let store = format!("(({space}{unit}*)&{name})[wl_i] = 0;");
+            let each = format!("wl_i < {count}u; wl_i += {threads}u");
+            self.line(&format!("for (u32 wl_i = wl_index(); {each}) {store}"));
         }
         self.barrier(naga::Barrier::WORK_GROUP)
     }

@@ -30,28 +30,58 @@ const RESERVED: &str = "
     FLT_EPSILON M_E M_LOG2E M_LOG10E M_LN2 M_LN10 M_PI M_PI_2 M_PI_4 M_1_PI M_2_PI M_SQRT2 unix
     linux";
 
-/// The identifiers of a scope and its enclosing scopes.
-#[derive(Clone, Debug)]
+/// The identifiers of a scope: of the file, of a function or of a struct.
+#[derive(Debug, Default)]
 pub(super) struct Names {
     taken: HashSet<String>,
+    /// Identifiers inside functions. Types and constants of the file are named as they are first
+    /// used, which can be later than an identifier that would hide them.
+    inside: HashSet<String>,
 }
 
 impl Names {
+    /// The scope of a file or of a struct.
     pub(super) fn new() -> Names {
-        Names { taken: RESERVED.split_whitespace().map(str::to_string).collect() }
+        let taken = RESERVED.split_whitespace().map(str::to_string).collect();
+        Names { taken, inside: HashSet::new() }
     }
 
     /// Reserves and returns a free identifier like `label`.
     pub(super) fn pick(&mut self, label: &str) -> String {
-        let base = sanitized(label);
-        let mut name = base.clone();
-        let mut number = 0;
-        while !self.taken.insert(name.clone()) {
-            number += 1;
-            name = format!("{base}_{number}");
-        }
+        let name = free(label, |name| self.taken.contains(name) || self.inside.contains(name));
+        self.taken.insert(name.clone());
         name
     }
+
+    /// As [`Names::pick`], in a function of the file with the scope `file`.
+    pub(super) fn pick_inside(&mut self, file: &mut Names, label: &str) -> String {
+        let name = free(label, |name| self.taken.contains(name) || file.taken.contains(name));
+        self.taken.insert(name.clone());
+        file.inside.insert(name.clone());
+        name
+    }
+
+    /// Takes an identifier that this scope uses and an identifier of its own would hide.
+    pub(super) fn reserve(&mut self, name: &str) {
+        self.taken.insert(name.to_string());
+    }
+}
+
+/// The first of `label`, `label_1`, `label_2`, .. that is not taken.
+fn free(label: &str, taken: impl Fn(&str) -> bool) -> String {
+    let base = sanitized(label);
+    let mut name = base.clone();
+    let mut number = 0;
+    while taken(&name) {
+        number += 1;
+        name = format!("{base}_{number}");
+    }
+    name
+}
+
+/// Whether it can be the printer's name of a vector or a matrix: `f32x4`, `boolx2`, `f32m4x2`.
+fn is_own_type(name: &str) -> bool {
+    ["f32x", "f32m", "i32x", "u32x", "f16x", "boolx"].iter().any(|head| name.starts_with(head))
 }
 
 /// ASCII letters, digits and single underscores, without the prefixes reserved by the printer or
@@ -67,7 +97,7 @@ fn sanitized(label: &str) -> String {
         }
     }
     let mut name = name.trim_matches('_').to_string();
-    let own = ["wl_", "WL_"].iter().any(|head| name.starts_with(head));
+    let own = ["wl_", "WL_"].iter().any(|head| name.starts_with(head)) || is_own_type(&name);
     if own || !name.starts_with(|c: char| c.is_ascii_alphabetic()) {
         name.insert_str(0, "v_");
     }
@@ -89,8 +119,22 @@ mod tests {
         assert_eq!(names.pick("_0"), "v_0");
         assert_eq!(names.pick("größe"), "gruf6_udf_e");
         assert_eq!(names.pick("_"), "v_");
-        let mut inner = names.clone();
-        assert_eq!(inner.pick("x"), "x_2");
-        assert_eq!(names.pick("x"), "x_2");
+        assert_eq!(names.pick("f32x4"), "v_f32x4");
+        names.reserve("y");
+        assert_eq!(names.pick("y"), "y_1");
+    }
+
+    #[test]
+    fn what_is_inside_a_function_hides_nothing_of_the_file() {
+        let mut file = Names::new();
+        assert_eq!(file.pick("x"), "x");
+        let [mut first, mut second] = [Names::default(), Names::default()];
+        assert_eq!(first.pick_inside(&mut file, "x"), "x_1");
+        assert_eq!(first.pick_inside(&mut file, "a"), "a");
+        assert_eq!(first.pick_inside(&mut file, "while"), "while_1");
+        // Named later, and used by both.
+        assert_eq!(file.pick("a"), "a_1");
+        assert_eq!(second.pick_inside(&mut file, "a"), "a");
+        assert_eq!(second.pick_inside(&mut file, "a_1"), "a_1_1");
     }
 }

@@ -143,7 +143,7 @@ impl<'a> Body<'_, 'a> {
         break_if: Option<Handle<Expression>>,
     ) -> Result<()> {
         let again = match break_if {
-            Some(_) if has_continue(body) => Some(self.names.pick("again")),
+            Some(_) if has_continue(body) => Some(self.pick("again")),
             _ => None,
         };
         let head = match &again {

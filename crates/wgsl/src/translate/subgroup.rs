@@ -306,7 +306,7 @@ impl Body<'_, '_> {
             None => form(&operand.text),
             Some(size) => {
                 let ty = self.type_name(argument)?;
-                let name = self.names.pick("lanes");
+                let name = self.pick("lanes");
                 self.line(&format!("const {ty} {name} = {};", operand.text));
                 let parts: Vec<String> = COMPONENTS[..size as usize]
                     .iter()
@@ -374,14 +374,14 @@ impl Body<'_, '_> {
             }
             Form::Extension => {
                 self.w.extension("cl_khr_subgroup_ballot");
-                let name = self.names.pick("ballot");
+                let name = self.pick("ballot");
                 self.line(&format!("const uint4 {name} = sub_group_ballot({value});"));
                 let parts = COMPONENTS.map(|c| format!("{name}.{c}"));
                 self.w.dialect.aggregate(&ty, &parts.join(", "))
             }
             Form::Memory => {
                 let or = self.w.collective_function(Op::Or, Kind::Reduce, Scalar::U32)?;
-                let name = self.names.pick("vote");
+                let name = self.pick("vote");
                 self.line(&format!("const bool {name} = {value};"));
                 let parts = [0u32, 1, 2, 3].map(|word| {
                     let mine = format!("{name} && wl_index() / 32u == {word}u");

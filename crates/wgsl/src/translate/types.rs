@@ -198,6 +198,13 @@ impl Writer<'_> {
         self.structs.insert(ty, name.clone());
         let mut fields = String::new();
         let mut taken = super::names::Names::new();
+        // In C++ a member hides a type of its name from the members behind it.
+        let sized = |member: &&StructMember| {
+            !module.types[member.ty].inner.is_dynamically_sized(&module.types)
+        };
+        for member in members.iter().filter(sized) {
+            taken.reserve(&self.place_type(member.ty)?);
+        }
         let mut end = 0;
         let mut pads = 0;
         let mut pad = |fields: &mut String, bytes: u32| {
