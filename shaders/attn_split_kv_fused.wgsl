@@ -5,6 +5,7 @@
 // HEAD_DIM / EACH lanes share a key, 16 bytes each, with AT_ONCE loads in flight. The workgroup
 // that takes the last ticket of a token and its heads merges their slices and resets the ticket to
 // zero (last-block reduction).
+// Kin to Flash-Decoding (Dao et al., 2023), merged as the last block does in CUDA's threadFenceReduction.
 // part: per token, kv head, chunk of heads and slice: HEADS weighted sums of v. After all of them
 // (m, sum of w) of each; w = exp2(score - m), scores in powers of two.
 // Why: split keys raise occupancy, and a second launch would wait for all workgroups of this one.
@@ -23,28 +24,28 @@ override AT_ONCE: u32 = 4;
 
 #ifdef f16_kv
 #import half
-const EACH: u32 = 8u;
+const LANE_ELEMENTS: u32 = 8u;
 #else
-const EACH: u32 = 4u;
+const LANE_ELEMENTS: u32 = 4u;
 #endif
-const QUADS: u32 = EACH / 4u;
-const LANES: u32 = HEAD_DIM / EACH;
+const QUADS: u32 = LANE_ELEMENTS / 4u;
+const LANES: u32 = HEAD_DIM / LANE_ELEMENTS;
 const KEYS: u32 = 32u / LANES;
 const SUBGROUPS: u32 = WG / 32u;
 // vec4s of all heads; elements, and how many of them per thread.
-const MADE_QUADS: u32 = HEADS * HEAD_DIM / 4u;
-const MADE: u32 = HEADS * HEAD_DIM;
-const OWN: u32 = (MADE + WG - 1u) / WG;
+const OUTPUT_QUADS: u32 = HEADS * HEAD_DIM / 4u;
+const OUTPUTS: u32 = HEADS * HEAD_DIM;
+const THREAD_OUTPUTS: u32 = (OUTPUTS + WG - 1u) / WG;
 // Maximum number of slices: all are read at once.
 const SPREAD_SPLITS: u32 = 16u;
 const LOWEST: f32 = -3.4028234e38;
 const LOG2_E: f32 = 1.442695;
 const SPANS: u32 = 6u;
 
-const_assert HEAD_DIM % EACH == 0u && LANES <= 32u && (LANES & (LANES - 1u)) == 0u;
+const_assert HEAD_DIM % LANE_ELEMENTS == 0u && LANES <= 32u && (LANES & (LANES - 1u)) == 0u;
 const_assert WG >= 32u && WG <= 1024u && (WG & (WG - 1u)) == 0u && HEADS >= 1u && HEADS <= SUBGROUPS;
 // The 16 KiB of workgroup memory that every device has, in words.
-const_assert SUBGROUPS * HEADS * (HEAD_DIM + 2u) + MADE + HEADS * SPREAD_SPLITS + 1u <= 4096u;
+const_assert SUBGROUPS * HEADS * (HEAD_DIM + 2u) + OUTPUTS + HEADS * SPREAD_SPLITS + 1u <= 4096u;
 
 struct Params {
 #import attention_params
@@ -56,7 +57,7 @@ struct Params {
 #import fusion_params
 }
 
-struct Place {
+struct Thread {
     @builtin(local_invocation_index) lid: u32,
     @builtin(subgroup_invocation_id) lane: u32,
     @builtin(subgroup_id) subgroup: u32,
@@ -81,12 +82,12 @@ const_assert HEAD_DIM % 32u == 0u;
 #endif
 
 // Per subgroup and head: weighted sums of values, largest score, sum of weights.
-var<workgroup> sums: array<vec4<f32>, SUBGROUPS * MADE_QUADS>;
-var<workgroup> tops: array<f32, SUBGROUPS * HEADS>;
-var<workgroup> totals: array<f32, SUBGROUPS * HEADS>;
-// The results if there is one slice; else `weights` of the slices.
-var<workgroup> made: array<f32, MADE>;
-var<workgroup> weights: array<f32, HEADS * SPREAD_SPLITS>;
+var<workgroup> subgroup_acc: array<vec4<f32>, SUBGROUPS * OUTPUT_QUADS>;
+var<workgroup> subgroup_max: array<f32, SUBGROUPS * HEADS>;
+var<workgroup> subgroup_sum: array<f32, SUBGROUPS * HEADS>;
+// The results if there is one slice; else `slice_weights`.
+var<workgroup> outputs: array<f32, OUTPUTS>;
+var<workgroup> slice_weights: array<f32, HEADS * SPREAD_SPLITS>;
 var<workgroup> ticket: u32;
 
 // Elements 4 i to 4 i + 3 of 16 bytes.
@@ -114,34 +115,34 @@ fn first_new() -> u32 {
 }
 #endif
 
-fn read_part(at: u32) -> f32 {
+fn read_partial(at: u32) -> f32 {
     return bitcast<f32>(atomicLoad(&part[at]));
 }
 
 @compute @workgroup_size(WG)
-fn main(@builtin(workgroup_id) wid: vec3<u32>, place: Place) {
+fn main(@builtin(workgroup_id) wid: vec3<u32>, thread: Thread) {
     let group = params.heads / params.kv_heads;
     let chunks = (group + HEADS - 1u) / HEADS;
     let range = key_range(wid.y);
-    let seen = range.y - range.x;
-    let len = slice_len(seen);
-    let used = max((seen + len - 1u) / len, 1u);
-    if (wid.x >= params.kv_heads * chunks || wid.y >= params.tokens || wid.z >= min(used, params.splits)) {
+    let visible = range.y - range.x;
+    let len = slice_len(visible);
+    let slices = max((visible + len - 1u) / len, 1u);
+    if (wid.x >= params.kv_heads * chunks || wid.y >= params.tokens || wid.z >= min(slices, params.splits)) {
         return;
     }
     let kv_head = wid.x / chunks;
     let first_head = kv_head * group + wid.x % chunks * HEADS;
     let last_head = min(first_head + HEADS, (kv_head + 1u) * group) - 1u;
-    let own = place.lane / LANES;
-    let piece = place.lane % LANES;
-    let k_start = (params.k_offset + kv_head * params.k_head_stride) / EACH + piece;
-    let v_start = (params.v_offset + kv_head * params.v_head_stride) / EACH + piece;
-    let k_stride = params.k_token_stride / EACH;
-    let v_stride = params.v_token_stride / EACH;
+    let key_slot = thread.lane / LANES;
+    let head_lane = thread.lane % LANES;
+    let k_start = (params.k_offset + kv_head * params.k_head_stride) / LANE_ELEMENTS + head_lane;
+    let v_start = (params.v_offset + kv_head * params.v_head_stride) / LANE_ELEMENTS + head_lane;
+    let k_stride = params.k_token_stride / LANE_ELEMENTS;
+    let v_stride = params.v_token_stride / LANE_ELEMENTS;
     let begin = range.x + wid.z * len;
     let end = min(begin + len, range.y);
 #repeat j AT_ONCE
-    var key$j = begin + ($ju * SUBGROUPS + place.subgroup) * KEYS + own;
+    var key$j = begin + ($ju * SUBGROUPS + thread.subgroup) * KEYS + key_slot;
     let first$j = min(key$j, max(end, 1u) - 1u);
     var k$j = vec4<u32>();
     var v$j = vec4<u32>();
@@ -151,17 +152,17 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, place: Place) {
     }
 #end
     // Scores in powers of two.
-    let by = params.scale * LOG2_E;
+    let score_scale = params.scale * LOG2_E;
 #repeat h HEADS
     // Heads past the group repeat its last one and are not stored.
     let q_start$h = params.q_offset + wid.y * params.q_token_stride
         + min(first_head + $hu, last_head) * params.q_head_stride;
 #repeat i QUADS
-    let q$h_$i = q[q_start$h / 4u + piece * QUADS + $iu] * by;
-    var sum$h_$i = vec4<f32>();
+    let q$h_$i = q[q_start$h / 4u + head_lane * QUADS + $iu] * score_scale;
+    var acc$h_$i = vec4<f32>();
 #end
-    var largest$h = LOWEST;
-    var total$h = 0.0;
+    var running_max$h = LOWEST;
+    var running_sum$h = 0.0;
 #end
 #repeat j AT_ONCE
     if (EARLY && begin < end && first$j >= first_new()) {
@@ -172,7 +173,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, place: Place) {
     for (var base = begin; base < end; base += AT_ONCE * SUBGROUPS * KEYS) {
         if (!EARLY || base != begin) {
 #repeat j AT_ONCE
-            key$j = base + ($ju * SUBGROUPS + place.subgroup) * KEYS + own;
+            key$j = base + ($ju * SUBGROUPS + thread.subgroup) * KEYS + key_slot;
             k$j = k[k_start + min(key$j, end - 1u) * k_stride];
 #end
 #repeat j AT_ONCE
@@ -203,20 +204,20 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, place: Place) {
         }
 #repeat h HEADS
         {
-            var next = largest$h;
+            var new_max = running_max$h;
 #repeat j AT_ONCE
             score$h_$j = select(LOWEST, score$h_$j, key$j < end);
-            next = max(next, score$h_$j);
+            new_max = max(new_max, score$h_$j);
 #end
-            let shrink = exp2(largest$h - next);
-            largest$h = next;
-            total$h *= shrink;
+            let rescale = exp2(running_max$h - new_max);
+            running_max$h = new_max;
+            running_sum$h *= rescale;
 #repeat i QUADS
-            sum$h_$i *= shrink;
+            acc$h_$i *= rescale;
 #end
 #repeat j AT_ONCE
-            score$h_$j = select(0.0, exp2(score$h_$j - next), key$j < end);
-            total$h += score$h_$j;
+            score$h_$j = select(0.0, exp2(score$h_$j - new_max), key$j < end);
+            running_sum$h += score$h_$j;
 #end
         }
 #end
@@ -225,7 +226,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, place: Place) {
         {
             let elements = quad(v$j, $iu);
 #repeat h HEADS
-            sum$h_$i += score$h_$j * elements;
+            acc$h_$i += score$h_$j * elements;
 #end
         }
 #end
@@ -235,121 +236,122 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, place: Place) {
     // Merges lanes that hold the same elements of other keys.
 #repeat h HEADS
     {
-        var top = largest$h;
+        var max_score = running_max$h;
         for (var step = LANES; step < 32u; step *= 2u) {
-            top = max(top, subgroupShuffleXor(top, step));
+            max_score = max(max_score, subgroupShuffleXor(max_score, step));
         }
-        let shrink = exp2(largest$h - top);
-        total$h *= shrink;
+        let rescale = exp2(running_max$h - max_score);
+        running_sum$h *= rescale;
 #repeat i QUADS
-        sum$h_$i *= shrink;
+        acc$h_$i *= rescale;
 #end
         for (var step = LANES; step < 32u; step *= 2u) {
-            total$h += subgroupShuffleXor(total$h, step);
+            running_sum$h += subgroupShuffleXor(running_sum$h, step);
 #repeat i QUADS
-            sum$h_$i += subgroupShuffleXor(sum$h_$i, step);
+            acc$h_$i += subgroupShuffleXor(acc$h_$i, step);
 #end
         }
-        if (own == 0u) {
+        if (key_slot == 0u) {
 #repeat i QUADS
-            sums[(place.subgroup * HEADS + $hu) * (HEAD_DIM / 4u) + piece * QUADS + $iu] = sum$h_$i;
+            subgroup_acc[(thread.subgroup * HEADS + $hu) * (HEAD_DIM / 4u) + head_lane * QUADS + $iu] = acc$h_$i;
 #end
-            if (piece == 0u) {
-                tops[place.subgroup * HEADS + $hu] = top;
-                totals[place.subgroup * HEADS + $hu] = total$h;
+            if (head_lane == 0u) {
+                subgroup_max[thread.subgroup * HEADS + $hu] = max_score;
+                subgroup_sum[thread.subgroup * HEADS + $hu] = running_sum$h;
             }
         }
     }
 #end
     workgroupBarrier();
     // Merges the subgroups' sums, four elements per thread.
-    let team = wid.y * params.kv_heads * chunks + wid.x;
-    let slice = team * params.splits + wid.z;
-    let stats = params.tokens * params.kv_heads * chunks * params.splits * MADE;
-    for (var o = place.lid; o < MADE_QUADS; o += WG) {
+    let task = wid.y * params.kv_heads * chunks + wid.x;
+    let slice = task * params.splits + wid.z;
+    let stats = params.tokens * params.kv_heads * chunks * params.splits * OUTPUTS;
+    for (var o = thread.lid; o < OUTPUT_QUADS; o += WG) {
         let h = o / (HEAD_DIM / 4u);
-        var top = tops[h];
+        var max_score = subgroup_max[h];
         for (var s = 1u; s < SUBGROUPS; s++) {
-            top = max(top, tops[s * HEADS + h]);
+            max_score = max(max_score, subgroup_max[s * HEADS + h]);
         }
-        var sum = vec4<f32>();
-        var total = 0.0;
+        var acc = vec4<f32>();
+        var running_sum = 0.0;
         for (var s = 0u; s < SUBGROUPS; s++) {
-            let weight = exp2(tops[s * HEADS + h] - top);
-            sum += weight * sums[s * MADE_QUADS + o];
-            total += weight * totals[s * HEADS + h];
+            let weight = exp2(subgroup_max[s * HEADS + h] - max_score);
+            acc += weight * subgroup_acc[s * OUTPUT_QUADS + o];
+            running_sum += weight * subgroup_sum[s * HEADS + h];
         }
-        if (used == 1u) {
-            sum *= select(1.0 / total, 0.0, total == 0.0);
+        if (slices == 1u) {
+            acc *= select(1.0 / running_sum, 0.0, running_sum == 0.0);
 #repeat c 4
-            made[4u * o + $cu] = sum[$c];
+            outputs[4u * o + $cu] = acc[$c];
 #end
         } else {
 #repeat c 4
-            atomicStore(&part[slice * MADE + 4u * o + $cu], bitcast<u32>(sum[$c]));
+            atomicStore(&part[slice * OUTPUTS + 4u * o + $cu], bitcast<u32>(acc[$c]));
 #end
             if (o % (HEAD_DIM / 4u) == 0u) {
-                atomicStore(&part[stats + 2u * (slice * HEADS + h)], bitcast<u32>(top));
-                atomicStore(&part[stats + 2u * (slice * HEADS + h) + 1u], bitcast<u32>(total));
+                atomicStore(&part[stats + 2u * (slice * HEADS + h)], bitcast<u32>(max_score));
+                atomicStore(&part[stats + 2u * (slice * HEADS + h) + 1u], bitcast<u32>(running_sum));
             }
         }
     }
     storageBarrier();
-    let first_slice = team * params.splits;
-#repeat o OWN
+    let first_slice = task * params.splits;
+#repeat o THREAD_OUTPUTS
 #repeat j SPREAD_SPLITS
     var part$o_$j = 0.0;
 #end
 #end
-    if (used > 1u) {
-        if (place.lid == 0u) {
-            ticket = atomicAdd(&tickets[team], 1u);
+    if (slices > 1u) {
+        if (thread.lid == 0u) {
+            ticket = atomicAdd(&tickets[task], 1u);
         }
-        if (workgroupUniformLoad(&ticket) + 1u != used) {
+        if (workgroupUniformLoad(&ticket) + 1u != slices) {
             return;
         }
-        if (place.lid == 0u) {
-            atomicStore(&tickets[team], 0u);
+        if (thread.lid == 0u) {
+            atomicStore(&tickets[task], 0u);
         }
         // One subgroup per head, lanes over slices; all loads are issued before the first use.
-        let other = min(place.lane, used - 1u);
-        let own_head = min(place.subgroup, HEADS - 1u);
-        let other_at = stats + 2u * ((first_slice + other) * HEADS + own_head);
-        let other_top = read_part(other_at);
-        let other_total = read_part(other_at + 1u);
-#repeat o OWN
+        let slot = min(thread.lane, slices - 1u);
+        let merged_head = min(thread.subgroup, HEADS - 1u);
+        let slot_at = stats + 2u * ((first_slice + slot) * HEADS + merged_head);
+        let slot_max = read_partial(slot_at);
+        let slot_sum = read_partial(slot_at + 1u);
+#repeat o THREAD_OUTPUTS
 #repeat j SPREAD_SPLITS
-        part$o_$j = read_part((first_slice + min($ju, used - 1u)) * MADE + min(place.lid + $ou * WG, MADE - 1u));
+        part$o_$j = read_partial((first_slice + min($ju, slices - 1u)) * OUTPUTS
+            + min(thread.lid + $ou * WG, OUTPUTS - 1u));
 #end
 #end
-        var most = other_top;
+        var merged_max = slot_max;
 #repeat s 5
-        most = max(most, subgroupShuffleXor(most, 1u << $su));
+        merged_max = max(merged_max, subgroupShuffleXor(merged_max, 1u << $su));
 #end
-        let weight = select(0.0, exp2(other_top - most), place.lane < used);
-        var all = weight * other_total;
+        let weight = select(0.0, exp2(slot_max - merged_max), thread.lane < slices);
+        var merged_sum = weight * slot_sum;
 #repeat s 5
-        all += subgroupShuffleXor(all, 1u << $su);
+        merged_sum += subgroupShuffleXor(merged_sum, 1u << $su);
 #end
-        let factor = select(1.0 / all, 0.0, all == 0.0);
-        if (place.subgroup < HEADS && place.lane < SPREAD_SPLITS) {
-            weights[own_head * SPREAD_SPLITS + place.lane] = weight * factor;
+        let normalizer = select(1.0 / merged_sum, 0.0, merged_sum == 0.0);
+        if (thread.subgroup < HEADS && thread.lane < SPREAD_SPLITS) {
+            slice_weights[merged_head * SPREAD_SPLITS + thread.lane] = weight * normalizer;
         }
     }
     workgroupBarrier();
-#repeat o OWN
+#repeat o THREAD_OUTPUTS
     {
-        let o = min(place.lid + $ou * WG, MADE - 1u);
+        let o = min(thread.lid + $ou * WG, OUTPUTS - 1u);
         let h = o / HEAD_DIM;
         let d = o % HEAD_DIM;
-        let exists = place.lid + $ou * WG < MADE && first_head + h <= last_head;
+        let exists = thread.lid + $ou * WG < OUTPUTS && first_head + h <= last_head;
         var result = 0.0;
-        if (used == 1u) {
-            result = made[o];
+        if (slices == 1u) {
+            result = outputs[o];
         } else {
             // Slices that do not exist are zero.
 #repeat j SPREAD_SPLITS
-            result += weights[h * SPREAD_SPLITS + $ju] * part$o_$j;
+            result += slice_weights[h * SPREAD_SPLITS + $ju] * part$o_$j;
 #end
         }
         let head = min(first_head + h, last_head);
@@ -359,7 +361,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, place: Place) {
         if (exists) {
             value = store(wid.y, head, d, result);
         }
-        quant_epilogue(place.lid, QuantValue(wid.y, head * HEAD_DIM + d, value, gain, exists));
+        quant_epilogue(thread.lid, QuantValue(wid.y, head * HEAD_DIM + d, value, gain, exists));
         // quant_epilogue may reuse workgroup memory that was read above.
         workgroupBarrier();
 #else

@@ -2,6 +2,8 @@
 // or 256.
 // Work split: one workgroup per head and token. HEAD_DIM / EACH lanes share a key, 16 bytes each,
 // with AT_ONCE loads in flight. Subgroups take keys in turn and merge at the end.
+// Kin to FlashAttention 2 (Dao, 2023): online softmax, divided by the sum of weights only at the end.
+// With one query per head, subgroups split the keys instead of the queries.
 // Why: online softmax state stays in the lanes of a key, so there are two barriers in all;
 // attn_decode has four per tile, and attn_split_kv needs a second launch.
 // f16_kv: k and v are f16.
@@ -13,12 +15,12 @@ override AT_ONCE: u32 = 4;
 
 #ifdef f16_kv
 #import half
-const EACH: u32 = 8u;
+const LANE_ELEMENTS: u32 = 8u;
 #else
-const EACH: u32 = 4u;
+const LANE_ELEMENTS: u32 = 4u;
 #endif
-const QUADS: u32 = EACH / 4u;
-const LANES: u32 = HEAD_DIM / EACH;
+const QUADS: u32 = LANE_ELEMENTS / 4u;
+const LANES: u32 = HEAD_DIM / LANE_ELEMENTS;
 const KEYS: u32 = 32u / LANES;
 const SUBGROUPS: u32 = WG / 32u;
 // Row stride of sums, padded against bank conflicts.
@@ -27,7 +29,7 @@ const LOWEST: f32 = -3.4028234e38;
 const LOG2_E: f32 = 1.442695;
 const SPANS: u32 = 4u;
 
-const_assert HEAD_DIM % EACH == 0u && LANES <= 32u && (LANES & (LANES - 1u)) == 0u && WG >= HEAD_DIM;
+const_assert HEAD_DIM % LANE_ELEMENTS == 0u && LANES <= 32u && (LANES & (LANES - 1u)) == 0u && WG >= HEAD_DIM;
 const_assert WG >= 32u && WG <= 1024u && (WG & (WG - 1u)) == 0u;
 // The 16 KiB of workgroup memory that every device has, in words.
 const_assert SUBGROUPS * (STRIDE + 2u) + HEAD_DIM <= 4096u;
@@ -40,7 +42,7 @@ struct Params {
 #import fusion_params
 }
 
-struct Place {
+struct Thread {
     @builtin(local_invocation_index) lid: u32,
     @builtin(subgroup_invocation_id) lane: u32,
     @builtin(subgroup_id) subgroup: u32,
@@ -63,10 +65,10 @@ const_assert QUANT_VALUES % 32u == 0u;
 #endif
 
 // Per subgroup: largest score, sum of weights, weighted sums of values.
-var<workgroup> tops: array<f32, SUBGROUPS>;
-var<workgroup> totals: array<f32, SUBGROUPS>;
-var<workgroup> sums: array<f32, SUBGROUPS * STRIDE>;
-var<workgroup> made: array<f32, HEAD_DIM>;
+var<workgroup> subgroup_max: array<f32, SUBGROUPS>;
+var<workgroup> subgroup_sum: array<f32, SUBGROUPS>;
+var<workgroup> subgroup_acc: array<f32, SUBGROUPS * STRIDE>;
+var<workgroup> outputs: array<f32, HEAD_DIM>;
 
 // Elements 4 i to 4 i + 3 of 16 bytes.
 fn quad(words: vec4<u32>, i: u32) -> vec4<f32> {
@@ -79,30 +81,30 @@ fn quad(words: vec4<u32>, i: u32) -> vec4<f32> {
 }
 
 @compute @workgroup_size(WG)
-fn main(@builtin(workgroup_id) wid: vec3<u32>, place: Place) {
+fn main(@builtin(workgroup_id) wid: vec3<u32>, thread: Thread) {
     if (wid.x >= params.heads || wid.y >= params.tokens) {
         return;
     }
-    let own = place.lane / LANES;
-    let part = place.lane % LANES;
+    let key_slot = thread.lane / LANES;
+    let head_lane = thread.lane % LANES;
     let kv_head = wid.x / (params.heads / params.kv_heads);
     let q_start = params.q_offset + wid.y * params.q_token_stride + wid.x * params.q_head_stride;
     // Scores are in powers of two.
-    let by = params.scale * LOG2_E;
+    let score_scale = params.scale * LOG2_E;
 #repeat i QUADS
-    let q$i = q[q_start / 4u + part * QUADS + $iu] * by;
-    var sum$i = vec4<f32>();
+    let q$i = q[q_start / 4u + head_lane * QUADS + $iu] * score_scale;
+    var acc$i = vec4<f32>();
 #end
-    let k_start = (params.k_offset + kv_head * params.k_head_stride) / EACH + part;
-    let v_start = (params.v_offset + kv_head * params.v_head_stride) / EACH + part;
-    let k_stride = params.k_token_stride / EACH;
-    let v_stride = params.v_token_stride / EACH;
+    let k_start = (params.k_offset + kv_head * params.k_head_stride) / LANE_ELEMENTS + head_lane;
+    let v_start = (params.v_offset + kv_head * params.v_head_stride) / LANE_ELEMENTS + head_lane;
+    let k_stride = params.k_token_stride / LANE_ELEMENTS;
+    let v_stride = params.v_token_stride / LANE_ELEMENTS;
     let range = key_range(wid.y);
-    var largest = LOWEST;
-    var total = 0.0;
+    var running_max = LOWEST;
+    var running_sum = 0.0;
     for (var base = range.x; base < range.y; base += AT_ONCE * SUBGROUPS * KEYS) {
 #repeat j AT_ONCE
-        let key$j = base + ($ju * SUBGROUPS + place.subgroup) * KEYS + own;
+        let key$j = base + ($ju * SUBGROUPS + thread.subgroup) * KEYS + key_slot;
         let k$j = k[k_start + min(key$j, range.y - 1u) * k_stride];
 #end
 #repeat j AT_ONCE
@@ -119,91 +121,91 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, place: Place) {
             score$j += subgroupShuffleXor(score$j, step);
 #end
         }
-        var next = largest;
+        var new_max = running_max;
 #repeat j AT_ONCE
         score$j = select(LOWEST, score$j, key$j < range.y);
-        next = max(next, score$j);
+        new_max = max(new_max, score$j);
 #end
-        let shrink = exp2(largest - next);
-        largest = next;
-        total *= shrink;
+        let rescale = exp2(running_max - new_max);
+        running_max = new_max;
+        running_sum *= rescale;
 #repeat i QUADS
-        sum$i *= shrink;
+        acc$i *= rescale;
 #end
 #repeat j AT_ONCE
         {
-            let weight = select(0.0, exp2(score$j - next), key$j < range.y);
-            total += weight;
+            let weight = select(0.0, exp2(score$j - new_max), key$j < range.y);
+            running_sum += weight;
 #repeat i QUADS
-            sum$i += weight * quad(v$j, $iu);
+            acc$i += weight * quad(v$j, $iu);
 #end
         }
 #end
     }
 
     // Merges lanes that hold the same elements of other keys.
-    var top = largest;
+    var max_score = running_max;
     for (var step = LANES; step < 32u; step *= 2u) {
-        top = max(top, subgroupShuffleXor(top, step));
+        max_score = max(max_score, subgroupShuffleXor(max_score, step));
     }
-    let shrink = exp2(largest - top);
-    total *= shrink;
+    let rescale = exp2(running_max - max_score);
+    running_sum *= rescale;
 #repeat i QUADS
-    sum$i *= shrink;
+    acc$i *= rescale;
 #end
     for (var step = LANES; step < 32u; step *= 2u) {
-        total += subgroupShuffleXor(total, step);
+        running_sum += subgroupShuffleXor(running_sum, step);
 #repeat i QUADS
-        sum$i += subgroupShuffleXor(sum$i, step);
+        acc$i += subgroupShuffleXor(acc$i, step);
 #end
     }
-    if (own == 0u) {
-        let at = place.subgroup * STRIDE + part * EACH;
+    if (key_slot == 0u) {
+        let at = thread.subgroup * STRIDE + head_lane * LANE_ELEMENTS;
 #repeat i QUADS
 #repeat c 4
-        sums[at + 4u * $iu + $cu] = sum$i[$c];
+        subgroup_acc[at + 4u * $iu + $cu] = acc$i[$c];
 #end
 #end
-        if (part == 0u) {
-            tops[place.subgroup] = top;
-            totals[place.subgroup] = total;
+        if (head_lane == 0u) {
+            subgroup_max[thread.subgroup] = max_score;
+            subgroup_sum[thread.subgroup] = running_sum;
         }
     }
     workgroupBarrier();
     // One lane per subgroup; subgroups take elements in turn.
-    let other = min(place.lane, SUBGROUPS - 1u);
-    let other_top = tops[other];
-    var most = other_top;
+    let slot = min(thread.lane, SUBGROUPS - 1u);
+    let slot_max = subgroup_max[slot];
+    var merged_max = slot_max;
 #repeat s 5
-    most = max(most, subgroupShuffleXor(most, 1u << $su));
+    merged_max = max(merged_max, subgroupShuffleXor(merged_max, 1u << $su));
 #end
-    let weight = select(0.0, exp2(other_top - most), place.lane < SUBGROUPS);
-    var all = weight * totals[other];
+    let weight = select(0.0, exp2(slot_max - merged_max), thread.lane < SUBGROUPS);
+    var merged_sum = weight * subgroup_sum[slot];
 #repeat s 5
-    all += subgroupShuffleXor(all, 1u << $su);
+    merged_sum += subgroupShuffleXor(merged_sum, 1u << $su);
 #end
-    let factor = select(1.0 / all, 0.0, all == 0.0);
-    for (var d = place.subgroup; d < HEAD_DIM; d += SUBGROUPS) {
-        var sum = weight * sums[other * STRIDE + d];
+    let normalizer = select(1.0 / merged_sum, 0.0, merged_sum == 0.0);
+    for (var d = thread.subgroup; d < HEAD_DIM; d += SUBGROUPS) {
+        var acc = weight * subgroup_acc[slot * STRIDE + d];
 #repeat s 5
-        sum += subgroupShuffleXor(sum, 1u << $su);
+        acc += subgroupShuffleXor(acc, 1u << $su);
 #end
-        if (place.lane == 0u) {
-            made[d] = sum * factor;
+        if (thread.lane == 0u) {
+            outputs[d] = acc * normalizer;
         }
     }
     workgroupBarrier();
-    let element = place.lid % HEAD_DIM;
+    let element = thread.lid % HEAD_DIM;
 #ifdef hands_on
     let gain = quant_gain(wid.x * HEAD_DIM + element);
     var value = 0.0;
-    if (place.lid < HEAD_DIM) {
-        value = store(wid.y, wid.x, element, made[element]);
+    if (thread.lid < HEAD_DIM) {
+        value = store(wid.y, wid.x, element, outputs[element]);
     }
-    quant_epilogue(place.lid, QuantValue(wid.y, wid.x * HEAD_DIM + element, value, gain, place.lid < HEAD_DIM));
+    quant_epilogue(thread.lid, QuantValue(wid.y, wid.x * HEAD_DIM + element, value, gain, thread.lid < HEAD_DIM));
 #else
-    if (place.lid < HEAD_DIM) {
-        store(wid.y, wid.x, element, made[element]);
+    if (thread.lid < HEAD_DIM) {
+        store(wid.y, wid.x, element, outputs[element]);
     }
 #endif
 }

@@ -3,6 +3,7 @@
 // f16). Strides, offsets and n are multiples of 4, k of 32.
 // Work split: a workgroup of WI x WJ subgroups computes BM x BN of y, 32 of k at a time; a subgroup
 // computes TI x 2 TH tiles of 16 x 16. Grid x: tiles along, y: down, z: batches or fewer.
+// Kin to CUTLASS's tensor-op GEMM: threadblock and warp tiles, register prefetch of the next k step.
 // Why: 64 x 64 per subgroup keeps the tensor cores busy. Under 24 KiB of workgroup memory an H200
 // holds two workgroups, so accumulators leave one tile at a time, as vec4s. STEPS steps are
 // unrolled, since accumulators are copied in each loop turn. 4,096 squared on an H200, Tflop/s: 159
@@ -67,22 +68,22 @@ struct Params {
 var<workgroup> a_tile: array<vec4<f16>, BM * A_STRIDE>;
 var<workgroup> b_tile: array<vec4<f16>, BK * B_STRIDE>;
 #ifdef f16_accumulate
-alias Sums = coop_mat16x16<f16, C>;
-var<workgroup> sums: array<vec4<f16>, SUBGROUPS * 16u * OUT_STRIDE>;
+alias Accumulator = coop_mat16x16<f16, C>;
+var<workgroup> out_stage: array<vec4<f16>, SUBGROUPS * 16u * OUT_STRIDE>;
 #else
-alias Sums = coop_mat16x16<f32, C>;
-var<workgroup> sums: array<vec4<f32>, SUBGROUPS * 16u * OUT_STRIDE>;
+alias Accumulator = coop_mat16x16<f32, C>;
+var<workgroup> out_stage: array<vec4<f32>, SUBGROUPS * 16u * OUT_STRIDE>;
 #endif
 // 16 bytes, so that the variables after it stay 16-byte aligned, as cooperative matrices require.
-var<workgroup> working: vec4<u32>;
+var<workgroup> has_tile: vec4<u32>;
 
 #import tile_row
 
 // Stores one accumulator tile of a subgroup to y.
-fn leave(y_start: u32, subgroup: u32, lane: u32, first_i: u32, first_j: u32) {
+fn store_tile(y_start: u32, subgroup: u32, lane: u32, first_i: u32, first_j: u32) {
     workgroupBarrier();
     for (var q = lane; q < 64u; q += SUB) {
-        let values = sums[(subgroup * 16u + q / 4u) * OUT_STRIDE + q % 4u];
+        let values = out_stage[(subgroup * 16u + q / 4u) * OUT_STRIDE + q % 4u];
         let i = first_i + q / 4u;
         let j = first_j + q % 4u * 4u;
         if (i < params.m && j < params.n) {
@@ -109,19 +110,19 @@ fn main(
     let a_row = params.a_row_stride / 4u;
     let b_row = params.b_row_stride / 4u;
     let subgroup = lid / SUB;
-    let own_i = subgroup / WJ * (TI * 16u);
-    let own_j = subgroup % WJ * (TH * 32u);
-    let own_row = tile_row(lid);
-    let b_down = lid / (BN / 4u);
-    let b_along = lid % (BN / 4u);
+    let subgroup_i = subgroup / WJ * (TI * 16u);
+    let subgroup_j = subgroup % WJ * (TH * 32u);
+    let load_row = tile_row(lid);
+    let load_b_row = lid / (BN / 4u);
+    let load_b_column = lid % (BN / 4u);
     // Read through workgroup memory: cooperative matrices require provable uniformity.
     if (lid == 0u) {
-        working = vec4(select(0u, 1u, first_i < params.m && first_j < params.n));
+        has_tile = vec4(select(0u, 1u, first_i < params.m && first_j < params.n));
     }
-    if (workgroupUniformLoad(&working).x == 0u) {
+    if (workgroupUniformLoad(&has_tile).x == 0u) {
         return;
     }
-    var zero: Sums;
+    var zero: Accumulator;
     // A batch count may exceed the limit of a grid dimension.
     for (var batch = wid.z; batch < params.batch; batch += grid.z) {
         let a_start = (params.a_offset + batch * params.a_batch_stride) / 4u;
@@ -130,62 +131,62 @@ fn main(
         // Where this thread reads both operands; past the last row and column, the last again.
         var a_at = a_start + lid % 8u;
 #repeat t A_LOADS
-        let a_row$t = min(first_i + own_row + $tu * PASS_ROWS, params.m - 1u) * a_row;
+        let a_row$t = min(first_i + load_row + $tu * PASS_ROWS, params.m - 1u) * a_row;
 #end
-        var b_at = b_start + b_down * b_row + min(first_j / 4u + b_along, params.n / 4u - 1u);
+        var b_at = b_start + load_b_row * b_row + min(first_j / 4u + load_b_column, params.n / 4u - 1u);
 #repeat i TI
 #repeat h TH
-        var low$i_$h = zero;
-        var high$i_$h = zero;
+        var acc_low$i_$h = zero;
+        var acc_high$i_$h = zero;
 #end
 #end
         // Prefetches the next step while one is multiplied.
 #repeat t A_LOADS
-        var as$t = a[a_at + a_row$t];
+        var a_next$t = a[a_at + a_row$t];
 #end
 #repeat t B_LOADS
-        var bs$t = b[b_at + $tu * B_PASS_ROWS * b_row];
+        var b_next$t = b[b_at + $tu * B_PASS_ROWS * b_row];
 #end
         for (var c = 0u; c < params.k; c += BK * STEPS) {
 #repeat u STEPS
             {
                 workgroupBarrier();
 #repeat t A_LOADS
-                a_tile[(own_row + $tu * PASS_ROWS) * A_STRIDE + lid % 8u] = as$t;
+                a_tile[(load_row + $tu * PASS_ROWS) * A_STRIDE + lid % 8u] = a_next$t;
 #end
 #repeat t B_LOADS
-                b_tile[(b_down + $tu * B_PASS_ROWS) * B_STRIDE + b_along] = bs$t;
+                b_tile[(load_b_row + $tu * B_PASS_ROWS) * B_STRIDE + load_b_column] = b_next$t;
 #end
                 workgroupBarrier();
 #repeat s 2
                 if ($su == 1u) {
                     // After the last step, repeats the load of the last.
-                    let more = select(0u, 1u, c + ($uu + 1u) * BK < params.k);
-                    a_at += more * (BK / 4u);
-                    b_at += more * (BK * b_row);
+                    let advance = select(0u, 1u, c + ($uu + 1u) * BK < params.k);
+                    a_at += advance * (BK / 4u);
+                    b_at += advance * (BK * b_row);
 #repeat t A_LOADS
-                    as$t = a[a_at + a_row$t];
+                    a_next$t = a[a_at + a_row$t];
 #end
 #repeat t B_LOADS
-                    bs$t = b[b_at + $tu * B_PASS_ROWS * b_row];
+                    b_next$t = b[b_at + $tu * B_PASS_ROWS * b_row];
 #end
                 }
                 {
 #repeat i TI
                     let a$i = coopLoadT<coop_mat16x16<f16, A>>(
-                        &a_tile[(own_i + $iu * 16u) * A_STRIDE + $su * 4u], A_STRIDE);
+                        &a_tile[(subgroup_i + $iu * 16u) * A_STRIDE + $su * 4u], A_STRIDE);
 #end
 #repeat h TH
                     {
-                        let low = coopLoadT<coop_mat16x16<f16, B>>(
-                            &b_tile[$su * 16u * B_STRIDE + own_j / 4u + $hu * 8u], B_STRIDE);
+                        let b_low = coopLoadT<coop_mat16x16<f16, B>>(
+                            &b_tile[$su * 16u * B_STRIDE + subgroup_j / 4u + $hu * 8u], B_STRIDE);
 #repeat i TI
-                        low$i_$h = coopMultiplyAdd(a$i, low, low$i_$h);
+                        acc_low$i_$h = coopMultiplyAdd(a$i, b_low, acc_low$i_$h);
 #end
-                        let high = coopLoadT<coop_mat16x16<f16, B>>(
-                            &b_tile[$su * 16u * B_STRIDE + own_j / 4u + $hu * 8u + 4u], B_STRIDE);
+                        let b_high = coopLoadT<coop_mat16x16<f16, B>>(
+                            &b_tile[$su * 16u * B_STRIDE + subgroup_j / 4u + $hu * 8u + 4u], B_STRIDE);
 #repeat i TI
-                        high$i_$h = coopMultiplyAdd(a$i, high, high$i_$h);
+                        acc_high$i_$h = coopMultiplyAdd(a$i, b_high, acc_high$i_$h);
 #end
                     }
 #end
@@ -197,10 +198,12 @@ fn main(
         let to = subgroup * 16u * OUT_STRIDE;
 #repeat i TI
 #repeat h TH
-        coopStoreT(low$i_$h, &sums[to], OUT_STRIDE);
-        leave(y_start, subgroup, lid % SUB, first_i + own_i + $iu * 16u, first_j + own_j + $hu * 32u);
-        coopStoreT(high$i_$h, &sums[to], OUT_STRIDE);
-        leave(y_start, subgroup, lid % SUB, first_i + own_i + $iu * 16u, first_j + own_j + $hu * 32u + 16u);
+        coopStoreT(acc_low$i_$h, &out_stage[to], OUT_STRIDE);
+        store_tile(y_start, subgroup, lid % SUB,
+            first_i + subgroup_i + $iu * 16u, first_j + subgroup_j + $hu * 32u);
+        coopStoreT(acc_high$i_$h, &out_stage[to], OUT_STRIDE);
+        store_tile(y_start, subgroup, lid % SUB,
+            first_i + subgroup_i + $iu * 16u, first_j + subgroup_j + $hu * 32u + 16u);
 #end
 #end
     }

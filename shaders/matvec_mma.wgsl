@@ -5,6 +5,8 @@
 // teams. A team's subgroups take blocks of k in turn and reduce at the end. Lane = 4 g + t holds
 // parts of rows g and g + 8 of w and row g of x, and gets both rows of w for rows 2 t and 2 t + 1
 // of x.
+// Kin to Marlin (Frantar et al., 2024): quantised weights go from memory to the registers of the
+// tensor-core fragment, one turn ahead.
 // Why: for 8 rows, packed dot products are compute-bound; tensor cores multiply a tile at once, per
 // columns with common scales. Weights are loaded one turn early.
 // scaled: fused RMS norm: sums of squares of 32 columns each follow the factors of x, and their
@@ -122,7 +124,7 @@ fn main(
     partial[at + 8u * M] = sums.z;
     partial[at + 8u * M + 1u] = sums.w;
     workgroupBarrier();
-    settle(place);
+    reduce_sums(place);
     for (var first_o = 0u; first_o < each * M; first_o += WG) {
         let o = first_o + place.lid;
         let e = o % each;

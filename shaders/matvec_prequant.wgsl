@@ -97,9 +97,9 @@ fn main(
         fetched = fetch(task, place.lid % each, first_i + place.lid / each);
     }
 #ifdef hands_on
-    let own_column = task.first + place.lid % 32u;
-    let own_row = first_i + place.lid / 32u;
-    let gain = quant_gain(own_column);
+    let quant_column = task.first + place.lid % 32u;
+    let quant_row = first_i + place.lid / 32u;
+    let gain = quant_gain(quant_column);
     var value = 0.0;
 #endif
 #repeat r ROWS
@@ -125,7 +125,7 @@ fn main(
 #end
 #endif
     workgroupBarrier();
-    settle(place);
+    reduce_sums(place);
     for (var o = place.lid; o < each * M; o += WG) {
         let e = o % each;
         let i = o / each;
@@ -143,7 +143,7 @@ fn main(
 #endif
     }
 #ifdef hands_on
-    let exists = place.lid < QUANT_VALUES && own_row < params.m;
-    quant_epilogue(place.lid, QuantValue(own_row, own_column, value, gain, exists));
+    let exists = place.lid < QUANT_VALUES && quant_row < params.m;
+    quant_epilogue(place.lid, QuantValue(quant_row, quant_column, value, gain, exists));
 #endif
 }

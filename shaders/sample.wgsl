@@ -7,6 +7,7 @@
 // candidates; a second pass collects them in workgroup memory, ranks each and scans sums in order.
 // If top_k is above 256 (or all), or too many logits are equal, sample_radix searches the entire
 // row.
+// The random number is a function of seed and position: Philox 4x32 (Salmon et al., 2011).
 // Why: two coalesced passes in the usual case, eight loads in flight. Weights are integers with
 // exact sums (64 bits, [low, high]), so the result does not depend on thread order.
 #import sample_weight

@@ -1,4 +1,5 @@
-// split_k_reduce: split-K reduction with epilogue: y[i, r] = factors[i] * sum over s of sums[s, i, r].
+// split_k_reduce: split-K reduction with epilogue (kin to CUTLASS's parallel split-K): y[i, r] =
+// factors[i] * sum over s of sums[s, i, r].
 // sums [SPLITS, m, n] f32 with row stride sums_stride and split stride part_stride, factors [m], y
 // [m, n]. With a quant epilogue to f16: row_quant_epilogue.
 // Work split: one workgroup per TASK_ROWS columns (grid x) and ROWS rows (grid y = ceil(m / ROWS));

@@ -87,7 +87,7 @@ pub(crate) enum Command {
     Explain(Box<ExplainArgs>),
     /// Measure the fastest engines for a model on a device; later plans use them
     Tune(Box<TuneArgs>),
-    /// Create, check and time kernel packs: your own WGSL as an operation
+    /// Create, check and time kernel packs, your own WGSL as an operation; show built-in kernels
     Kernel(KernelArgs),
     /// Quantise F16, BF16 or F32 weights into a new, smaller GGUF file
     Quantize(QuantizeArgs),

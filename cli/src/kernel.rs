@@ -3,6 +3,7 @@
 use crate::Exit;
 use crate::kernel_args::{CheckArgs, KernelArgs, KernelCommand, NewArgs};
 use crate::kernel_bench;
+use crate::kernel_show;
 use crate::output;
 use crate::progress::tell;
 use anyhow::{Context, bail};
@@ -18,6 +19,7 @@ pub(crate) fn run(args: &KernelArgs) -> anyhow::Result<Exit> {
         KernelCommand::New(args) => new(args),
         KernelCommand::Check(args) => check(args),
         KernelCommand::Bench(args) => kernel_bench::run(args),
+        KernelCommand::Show(args) => kernel_show::run(args),
     }
 }
 

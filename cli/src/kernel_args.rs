@@ -1,6 +1,6 @@
 //! The options of `warploom kernel`.
 
-use clap::{Args, Subcommand};
+use clap::{Args, Subcommand, ValueEnum};
 use std::path::PathBuf;
 
 #[derive(Debug, Args)]
@@ -9,6 +9,7 @@ Examples:
   warploom kernel new sharpen            # a folder with a working shader and manifest
   warploom kernel check sharpen          # on every device, and in an interpreter that finds races
   warploom kernel bench sharpen --set n=16777216
+  warploom kernel show softmax           # a built-in kernel, as it is compiled
 
 docs/kernels.md is the guide.")]
 pub(crate) struct KernelArgs {
@@ -24,6 +25,8 @@ pub(crate) enum KernelCommand {
     Check(CheckArgs),
     /// Time a pack on a device, for every value of its tuning constants
     Bench(KernelBenchArgs),
+    /// Print the expanded text of a built-in kernel, or list all of them
+    Show(ShowArgs),
 }
 
 #[derive(Debug, Args)]
@@ -85,6 +88,57 @@ pub(crate) struct KernelBenchArgs {
     /// Print one JSON object
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  warploom kernel show                                     # all kernels, one line each
+  warploom kernel show softmax
+  warploom kernel show softmax -D subgroup -D WG=256
+  warploom kernel show matvec_prequant --format q4_k -D headers
+  warploom kernel show attn_split_kv_fused --lang cuda > attention.cu
+
+The text is the file in shaders/ after its #import, #if and #repeat lines are applied. `warploom
+explain` prints the defines and constants of the kernels of a plan. Without -D a kernel has its
+default constants and the fewest defines. Fused prologues and epilogues are not included.")]
+pub(crate) struct ShowArgs {
+    /// Name of the kernel; without it, list all kernels
+    #[arg(value_name = "NAME")]
+    pub(crate) name: Option<String>,
+    /// Define, or constant with its value; can be repeated
+    #[arg(short = 'D', long = "define", value_name = "KEY[=VALUE]", requires = "name")]
+    pub(crate) define: Vec<String>,
+    /// Weight format of a kernel family, such as q4_k (default: q4_k)
+    #[arg(long, value_name = "FORMAT", requires = "name")]
+    pub(crate) format: Option<String>,
+    /// Language of the text; cuda and opencl are translated from WGSL
+    #[arg(long, value_enum, value_name = "LANGUAGE", default_value = "wgsl")]
+    pub(crate) lang: Language,
+    /// Print one JSON value: the kernel with its parameters and bindings, or the list
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// The language of a printed kernel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Language {
+    /// WGSL, as wgpu compiles it
+    Wgsl,
+    /// CUDA C, as NVRTC compiles it
+    Cuda,
+    /// OpenCL C, for devices with sub-groups
+    Opencl,
+}
+
+impl Language {
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Language::Wgsl => "wgsl",
+            Language::Cuda => "cuda",
+            Language::Opencl => "opencl",
+        }
+    }
 }
 
 fn setting(text: &str) -> Result<(String, f64), String> {

@@ -26,6 +26,7 @@ mod interrupt;
 mod kernel;
 mod kernel_args;
 mod kernel_bench;
+mod kernel_show;
 mod numbers;
 mod output;
 mod perplexity;
@@ -113,6 +114,7 @@ fn failure(command: &Command, text: &str) -> Option<Value> {
         Command::Kernel(args) => match &args.command {
             KernelCommand::Check(args) => args.json,
             KernelCommand::Bench(args) => args.json,
+            KernelCommand::Show(args) => args.json,
             KernelCommand::New(_) => false,
         },
         #[cfg(feature = "serve")]

@@ -4,6 +4,6 @@
 #repeat j TH
     coopStoreT(low$i_$j, &sums[to], OUT_STRIDE);
     coopStoreT(high$i_$j, &sums[to + 16u], OUT_STRIDE);
-    leave(task, subgroup, lid % SUB, first_i, own_i + $iu * 16u, own_j + $ju * 16u);
+    store_tile(task, subgroup, lid % SUB, first_i, own_i + $iu * 16u, own_j + $ju * 16u);
 #end
 #end

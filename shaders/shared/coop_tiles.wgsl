@@ -62,7 +62,7 @@ const LEAVES: u32 = 256u / SUB;
 
 // Applies the epilogue to two tiles of a subgroup, half the workgroup's columns apart, and stores
 // them. A tile's epilogue operands are loaded before its first element is stored.
-fn leave(task: Task, subgroup: u32, lane: u32, first_i: u32, own_i: u32, first_e: u32) {
+fn store_tile(task: Task, subgroup: u32, lane: u32, first_i: u32, own_i: u32, first_e: u32) {
     workgroupBarrier();
     for (var side = 0u; side < 2u; side++) {
         let e = first_e + lane % 16u + side * (BN / 2u);

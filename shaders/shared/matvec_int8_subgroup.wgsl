@@ -143,7 +143,7 @@ fn main(
 #end
 #endif
     workgroupBarrier();
-    settle(place);
+    reduce_sums(place);
     for (var o = place.lid; o < count; o += WG) {
         if (M > 1u || o >= WG) {
             fetched = fetch(task, o / M, first_i + o % M);

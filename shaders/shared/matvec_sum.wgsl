@@ -1,6 +1,6 @@
 // Reduction of a GEMV: total(o) = sum over a team's threads of the values that they put for o, SUMS
 // of them; team t has o = t * SUMS and up. Needs WG, TEAMS (equal shares of the threads), SUMS and
-// SUB. Between put and settle callers place a barrier; all threads call settle before total.
+// SUB. Between put and reduce_sums callers place a barrier; all threads call reduce_sums before total.
 // Work split: with subgroups, each adds its values first, and total adds the subgroups' sums; else
 // a tree in workgroup memory.
 // Why: one barrier with subgroups of any size from SUB; the tree reduces all sums in each step.
@@ -26,7 +26,7 @@ fn put(o: u32, value: f32, place: Place) {
     }
 }
 
-fn settle(place: Place) {
+fn reduce_sums(place: Place) {
 }
 
 fn total(o: u32, place: Place) -> f32 {
@@ -51,7 +51,7 @@ fn put(o: u32, value: f32, place: Place) {
     partial[o * WG + place.lid] = value;
 }
 
-fn settle(place: Place) {
+fn reduce_sums(place: Place) {
     for (var half = WG / TEAMS / 2u; half > 0u; half /= 2u) {
         if (place.lid % (WG / TEAMS) < half) {
             for (var o = 0u; o < SUMS; o++) {

@@ -51,7 +51,7 @@ fn main(
     }
     put(0u, squares, place);
     workgroupBarrier();
-    settle(place);
+    reduce_sums(place);
     let scale = 1.0 / sqrt(total(0u, place) / f32(params.k) + params.norm_eps);
     // Each thread scales what it wrote itself.
     for (var block = place.lid; block < blocks; block += WG) {

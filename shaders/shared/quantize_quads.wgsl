@@ -68,7 +68,7 @@ fn main(
     }
     put(0u, squares, place);
     workgroupBarrier();
-    settle(place);
+    reduce_sums(place);
     let scale = 1.0 / sqrt(total(0u, place) / f32(params.k) + params.norm_eps);
     for (var base = 0u; base < quads; base += 4u * WG) {
 #repeat t 4
