@@ -5,7 +5,7 @@ use std::ops::ControlFlow;
 use std::time::Duration;
 
 use warploom::{Runtime, Tensor};
-use warploom_llm::{Event, GenerateOptions, Model, Sampling, Session, SessionOptions};
+use warploom_llm::{Event, GenerateOptions, Model, Sampling, Session};
 use warploom_models::gguf::Access;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -31,21 +31,21 @@ async fn run() -> warploom::Result<()> {
     // Opening a model reads a file and uploads its weights: on a thread that may block.
     let opened = tokio::task::spawn_blocking(move || {
         let model = Model::open("models/warploom-tiny-llama-Q4_K_M.gguf", Access::Mmap)?;
-        Session::new(runtime, model, SessionOptions::default(), &mut |_, _| {})
+        Session::builder(model).runtime(runtime).build()
     });
     let mut session = match opened.await {
         Ok(session) => session?,
         Err(panic) => std::panic::resume_unwind(panic.into_panic()),
     };
     let sampling = Sampling::greedy();
-    let options = GenerateOptions { max_tokens: 48, sampling, ..Default::default() };
+    let options = GenerateOptions::default().max_tokens(48).sampling(sampling);
     let mut print = |event: Event<'_>| {
         if let Event::Text(text) = event {
             print!("{text}");
         }
         ControlFlow::Continue(())
     };
-    session.generate(&argument(1, "Once upon a time"), &options, &mut print).await?;
+    session.generate_async(&argument(1, "Once upon a time"), &options, &mut print).await?;
     println!();
     timer.abort();
     Ok(())

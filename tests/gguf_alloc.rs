@@ -5,15 +5,15 @@
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 
-#[path = "it/gguf_bad.rs"]
+#[path = "it/pure/gguf_bad.rs"]
 mod gguf_bad;
-#[path = "it/gguf_exercise.rs"]
+#[path = "it/pure/gguf_exercise.rs"]
 mod gguf_exercise;
-#[path = "it/gguf_mutate.rs"]
+#[path = "it/pure/gguf_mutate.rs"]
 mod gguf_mutate;
-#[path = "it/gguf_writer.rs"]
+#[path = "it/pure/gguf_writer.rs"]
 mod gguf_writer;
-#[path = "it/model_bad.rs"]
+#[path = "it/pure/model_bad.rs"]
 mod model_bad;
 
 /// Bytes that a refusal may allocate for its message, and an open file for its name and box.

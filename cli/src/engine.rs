@@ -304,7 +304,7 @@ impl Loaded {
             DeviceKind::Discrete | DeviceKind::Integrated => Duration::from_millis(500),
             _ => Duration::ZERO,
         };
-        self.profile.local_bandwidth = block_on(self.runtime.measure_bandwidth())?;
+        self.profile.local_bandwidth = self.runtime.measure_bandwidth()?;
         let ahead = self.session.runs_ahead() > 1;
         self.warm_up(&ids, busy, ahead)?;
         self.session.truncate(0)?;

@@ -1,7 +1,7 @@
 //! Any bytes as a GGUF file: refused with a reason, or read to the last byte.
 #![no_main]
 
-#[path = "../../tests/it/gguf_exercise.rs"]
+#[path = "../../tests/it/pure/gguf_exercise.rs"]
 mod gguf_exercise;
 
 libfuzzer_sys::fuzz_target!(|data: &[u8]| {

@@ -35,7 +35,8 @@ impl Session {
         let at_once = self.runs_ahead();
         let instance = self.instance(key).await?;
         let mut next = Vec::with_capacity(count * sequences.len());
-        for (run, outputs) in instance.read_all_async(args, at_once).await?.into_iter().enumerate() {
+        for (run, outputs) in instance.read_all_async(args, at_once).await?.into_iter().enumerate()
+        {
             let bytes = outputs.into_iter().next().unwrap_or_default();
             let of_run = self.output_of(output, sequences.iter().copied(), &bytes)?;
             for token in of_run.next_tokens() {

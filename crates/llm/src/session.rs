@@ -242,7 +242,8 @@ impl Session {
             Entry::Occupied(entry) => Ok(entry.into_mut()),
             Entry::Vacant(entry) => {
                 let plan = self.planner.take(key).await?;
-                let instance = Instance::new_async(&self.on.runtime, plan, &mut self.tensors).await?;
+                let instance =
+                    Instance::new_async(&self.on.runtime, plan, &mut self.tensors).await?;
                 Ok(entry.insert(instance))
             }
         }

@@ -69,7 +69,7 @@ fn casts(table: &mut Vec<Case>, dtype: DType) {
         ("bool", Data::Bool(vec![true, false, true])),
     ];
     for (name, data) in sources {
-        let mut b = Build::new(format!("halves/cast/{name}_{dtype}"));
+        let mut b = Build::new(format!("half_precision/cast/{name}_{dtype}"));
         let x = b.input("x", Shape::new([data.len()]), data);
         let y = b.op(Op::Cast(dtype), &[x]);
         table.push(b.done(y));
@@ -79,12 +79,12 @@ fn casts(table: &mut Vec<Case>, dtype: DType) {
     // A device may flush subnormal numbers of a type to zero.
     let normal: Vec<f32> = f32s.into_iter().filter(|v| *v == 0.0 || v.abs() > 6.2e-5).collect();
     for to in all {
-        let mut b = Build::new(format!("halves/cast/{dtype}_{to}"));
+        let mut b = Build::new(format!("half_precision/cast/{dtype}_{to}"));
         let x = b.input("x", Shape::new([normal.len()]), halves(dtype, &normal));
         let y = b.op(Op::Cast(to), &[x]);
         table.push(b.done(y));
     }
-    let mut b = Build::new(format!("halves/cast/f32_{dtype}_f32"));
+    let mut b = Build::new(format!("half_precision/cast/f32_{dtype}_f32"));
     let x = b.f32("x", [70_001]);
     let y = b.op(Op::Cast(dtype), &[x]);
     let z = b.op(Op::Cast(DType::F32), &[y]);
@@ -94,7 +94,7 @@ fn casts(table: &mut Vec<Case>, dtype: DType) {
 fn elementwise(table: &mut Vec<Case>, dtype: DType) {
     // Sums and products have one rounding in f32, then one to the type.
     for n in [0u64, 1, 2, 3, 4, 5, 7, 8, 255, 1024, 4099, 8192] {
-        let mut b = Build::new(format!("halves/{dtype}/mul_{n}"));
+        let mut b = Build::new(format!("half_precision/{dtype}/mul_{n}"));
         let (x, y) = (b.half(dtype, "a", [n]), b.half(dtype, "b", [n]));
         let z = b.op(Op::Binary(BinaryOp::Mul), &[x, y]);
         table.push(b.done(z));
@@ -108,26 +108,27 @@ fn elementwise(table: &mut Vec<Case>, dtype: DType) {
         (&[5, 64], &[5, 1]),
     ];
     for (left, right) in shapes {
-        let mut b = Build::new(format!("halves/{dtype}/add_{left:?}_{right:?}"));
+        let mut b = Build::new(format!("half_precision/{dtype}/add_{left:?}_{right:?}"));
         let x = b.half(dtype, "a", left.iter().copied());
         let y = b.half(dtype, "b", right.iter().copied());
         let z = b.op(Op::Binary(BinaryOp::Add), &[x, y]);
         table.push(b.done(z));
     }
     for op in [UnaryOp::Exp, UnaryOp::Silu, UnaryOp::Abs, UnaryOp::Floor] {
-        let mut b = Build::new(format!("halves/{dtype}/{}", op.name())).within(close(dtype, 1));
+        let mut b =
+            Build::new(format!("half_precision/{dtype}/{}", op.name())).within(close(dtype, 1));
         let x = b.half(dtype, "x", [3, 11]);
         let y = b.unary(op, x);
         table.push(b.done(y));
     }
-    let mut b = Build::new(format!("halves/{dtype}/compare_select"));
+    let mut b = Build::new(format!("half_precision/{dtype}/compare_select"));
     let (x, y) = (b.half(dtype, "a", [3, 7]), b.half(dtype, "b", [7]));
     let less = b.op(Op::Binary(BinaryOp::Lt), &[x, y]);
     let least = b.op(Op::Select, &[less, x, y]);
     b.output("less", less);
     table.push(b.done(least));
 
-    let mut b = Build::new(format!("halves/{dtype}/rounds_between"))
+    let mut b = Build::new(format!("half_precision/{dtype}/rounds_between"))
         .note("every operation rounds: a chain is not one operation in f32");
     let x = b.half(dtype, "x", [6, 9]);
     let mut y = x;
@@ -157,7 +158,7 @@ fn views(table: &mut Vec<Case>, dtype: DType) {
         ("reshaped", vec![Op::Transpose(vec![1, 0]), Op::Reshape(Shape::new([5, 7]))]),
     ];
     for (name, ops) in views {
-        let mut b = Build::new(format!("halves/{dtype}/view_{name}"));
+        let mut b = Build::new(format!("half_precision/{dtype}/view_{name}"));
         let x = b.half(dtype, "x", [5, 7]);
         let seen = ops.into_iter().fold(x, |x, op| b.op(op, &[x]));
         let double = b.op(Op::Binary(BinaryOp::Add), &[seen, seen]);
@@ -172,13 +173,13 @@ fn views(table: &mut Vec<Case>, dtype: DType) {
 
 fn movement(table: &mut Vec<Case>, dtype: DType) {
     for axis in [0, 1] {
-        let mut b = Build::new(format!("halves/{dtype}/concat_{axis}"));
+        let mut b = Build::new(format!("half_precision/{dtype}/concat_{axis}"));
         let (x, y) = (b.half(dtype, "a", [3, 5]), b.half(dtype, "b", [3, 5]));
         let sum = b.op(Op::Binary(BinaryOp::Add), &[x, y]);
         let z = b.op(Op::Concat { axis }, &[x, sum, y]);
         table.push(b.done(z));
     }
-    let mut b = Build::new(format!("halves/{dtype}/pad"));
+    let mut b = Build::new(format!("half_precision/{dtype}/pad"));
     let x = b.half(dtype, "x", [3, 5]);
     let word = if dtype == DType::F16 { 0x3e00 } else { 0x3fc0 };
     let y = b.op(Op::Pad { amounts: vec![(1, 0), (2, 1)], word }, &[x]);
@@ -186,7 +187,7 @@ fn movement(table: &mut Vec<Case>, dtype: DType) {
     for (name, axis, shape) in
         [("rows", 0, vec![6u64, 5]), ("columns", 1, vec![4, 6]), ("deep", 1, vec![2, 6, 3])]
     {
-        let mut b = Build::new(format!("halves/{dtype}/gather_{name}"));
+        let mut b = Build::new(format!("half_precision/{dtype}/gather_{name}"));
         let x = b.half(dtype, "x", shape.iter().copied());
         let ids = b.i32_row("ids", &[5, 0, -1, 3, 6]);
         let y = b.op(Op::Gather { axis }, &[x, ids]);
@@ -207,7 +208,7 @@ fn rows(table: &mut Vec<Case>, dtype: DType) {
     ];
     for (dims, axes, keep) in shapes {
         for op in [ReduceOp::Sum, ReduceOp::Max] {
-            let name = format!("halves/{dtype}/{}_{dims:?}_{axes:?}", op.name());
+            let name = format!("half_precision/{dtype}/{}_{dims:?}_{axes:?}", op.name());
             let mut b = Build::new(name).within(close(dtype, 1000));
             let x = b.half(dtype, "x", dims.iter().copied());
             let y = b.op(Op::Reduce { op, axes: axes.to_vec(), keep }, &[x]);
@@ -215,18 +216,19 @@ fn rows(table: &mut Vec<Case>, dtype: DType) {
         }
     }
     for n in [1u64, 7, 64, 1001] {
-        let mut b = Build::new(format!("halves/{dtype}/softmax_{n}")).within(close(dtype, 1000));
+        let mut b =
+            Build::new(format!("half_precision/{dtype}/softmax_{n}")).within(close(dtype, 1000));
         let x = b.half(dtype, "x", [3, n]);
         let y = b.op(Op::Softmax, &[x]);
         table.push(b.done(y));
     }
-    let mut b = Build::new(format!("halves/{dtype}/argmax"));
+    let mut b = Build::new(format!("half_precision/{dtype}/argmax"));
     let x = b.half(dtype, "x", [4, 9]);
     let y = b.op(Op::ArgMax, &[x]);
     table.push(b.done(y));
     for layer in [false, true] {
         let name = if layer { "layer_norm" } else { "rms_norm" };
-        let mut b = Build::new(format!("halves/{dtype}/{name}"))
+        let mut b = Build::new(format!("half_precision/{dtype}/{name}"))
             .within(Tolerance { atol: 1e-4, ..close(dtype, 64) });
         let x = b.half(dtype, "x", [5, 24]);
         let weight = b.half(dtype, "weight", [24]);
@@ -243,16 +245,16 @@ fn rows(table: &mut Vec<Case>, dtype: DType) {
 
 fn products(table: &mut Vec<Case>, dtype: DType) {
     for (m, k, n) in [(1u64, 32u64, 5u64), (3, 17, 7), (33, 64, 9)] {
-        let mut b =
-            Build::new(format!("halves/{dtype}/matmul_{m}_{k}_{n}")).within(close(dtype, k));
+        let mut b = Build::new(format!("half_precision/{dtype}/matmul_{m}_{k}_{n}"))
+            .within(close(dtype, k));
         let (x, y) = (b.half(dtype, "a", [2, m, k]), b.half(dtype, "b", [k, n]));
         let z = b.op(Op::MatMul, &[x, y]);
         table.push(b.done(z));
     }
     for format in [Format::F32, Format::Plain(dtype), Format::Q8_0] {
         for m in [1u64, 5] {
-            let mut b =
-                Build::new(format!("halves/{dtype}/linear_{format}_m{m}")).within(close(dtype, 64));
+            let mut b = Build::new(format!("half_precision/{dtype}/linear_{format}_m{m}"))
+                .within(close(dtype, 64));
             let x = b.half(dtype, "x", [m, 64]);
             let w = b.weight("w", &[11, 64], format);
             let y = b.op(Op::linear(), &[x, w]);
@@ -263,7 +265,7 @@ fn products(table: &mut Vec<Case>, dtype: DType) {
     // of them cancel.
     let one = close(dtype, 64);
     let tolerance = Tolerance { atol: 6.0 * one.rtol, nmse: 1e-3, ..one };
-    let mut b = Build::new(format!("halves/{dtype}/gated")).within(tolerance);
+    let mut b = Build::new(format!("half_precision/{dtype}/gated")).within(tolerance);
     let x = b.half(dtype, "x", [3, 32]);
     let [gate, up] = ["gate", "up"].map(|name| b.weight(name, &[20, 32], Format::Plain(dtype)));
     let down = b.weight("down", &[6, 20], Format::Plain(dtype));
@@ -275,12 +277,12 @@ fn products(table: &mut Vec<Case>, dtype: DType) {
     let y = b.op(Op::linear(), &[both, down]);
     table.push(b.done(y));
 
-    let mut b = Build::new(format!("halves/{dtype}/conv2d")).within(close(dtype, 18));
+    let mut b = Build::new(format!("half_precision/{dtype}/conv2d")).within(close(dtype, 18));
     let x = b.half(dtype, "x", [1, 2, 5, 7]);
     let w = b.half(dtype, "w", [3, 2, 3, 3]);
     let y = b.op(Op::Conv2d(Conv2d::default()), &[x, w]);
     table.push(b.done(y));
-    let mut b = Build::new(format!("halves/{dtype}/pool2d")).within(close(dtype, 4));
+    let mut b = Build::new(format!("half_precision/{dtype}/pool2d")).within(close(dtype, 4));
     let x = b.half(dtype, "x", [1, 3, 5, 7]);
     let pool = Pool2d {
         kind: PoolKind::Mean,
@@ -297,7 +299,7 @@ fn products(table: &mut Vec<Case>, dtype: DType) {
 
 fn attention(table: &mut Vec<Case>, dtype: DType) {
     let tolerance = Tolerance { atol: 1e-4, ..close(dtype, 64) };
-    let mut b = Build::new(format!("halves/{dtype}/rope")).within(tolerance);
+    let mut b = Build::new(format!("half_precision/{dtype}/rope")).within(tolerance);
     let x = b.half(dtype, "x", [3, 2, 8]);
     let positions = b.i32_row("positions", &[0, 3, 9]);
     let frequencies = b.f32("frequencies", [4]);
@@ -305,7 +307,7 @@ fn attention(table: &mut Vec<Case>, dtype: DType) {
     let y = b.op(rope, &[x, positions, frequencies]);
     table.push(b.done(y));
     for tokens in [1u64, 5] {
-        let name = format!("halves/{dtype}/attention_{tokens}");
+        let name = format!("half_precision/{dtype}/attention_{tokens}");
         let mut b = Build::new(name).within(tolerance);
         let q = b.half(dtype, "q", [tokens, 4, 8]);
         let [k, v] = ["k", "v"].map(|name| b.half(dtype, name, [9, 2, 8]));
@@ -323,7 +325,7 @@ fn update(b: &mut Build, at: Dim, state: NodeId, source: NodeId) -> NodeId {
 fn states(table: &mut Vec<Case>, dtype: DType) {
     // Rows of odd size begin within a word; neighbouring rows must not change.
     for (columns, at) in [(3u64, 1i64), (3, 2), (4, 1), (5, 0), (8, 3)] {
-        let mut b = Build::new(format!("halves/{dtype}/update_{columns}_at_{at}"));
+        let mut b = Build::new(format!("half_precision/{dtype}/update_{columns}_at_{at}"));
         let state = b.f16_state(dtype, "state", &[7, columns]);
         let x = b.half(dtype, "x", [3, columns]);
         let sum = b.op(Op::Binary(BinaryOp::Add), &[x, x]);
@@ -331,7 +333,7 @@ fn states(table: &mut Vec<Case>, dtype: DType) {
         table.push(b.done(y));
     }
     let tolerance = Tolerance { atol: 1e-4, ..close(dtype, 64) };
-    let mut b = Build::new(format!("halves/{dtype}/cache")).within(tolerance);
+    let mut b = Build::new(format!("half_precision/{dtype}/cache")).within(tolerance);
     let (past, seq) = (b.symbol("past", 3), b.symbol("seq", 2));
     let [k, v] = ["k", "v"].map(|name| b.f16_state(dtype, name, &[16, 1, 6]));
     let x = b.f32("x", [seq.clone(), Dim::new(1), Dim::new(6)]);
@@ -349,7 +351,7 @@ fn states(table: &mut Vec<Case>, dtype: DType) {
 
 /// Weights in a 2-byte format, read by operations other than products.
 fn stored(table: &mut Vec<Case>, dtype: DType) {
-    let mut b = Build::new(format!("halves/{dtype}/stored_weights"))
+    let mut b = Build::new(format!("half_precision/{dtype}/stored_weights"))
         .within(Tolerance { atol: 1e-4, ..Tolerance::product(64) });
     let x = b.f32("x", [4, 15]);
     let [scale, bias, base] = ["scale", "bias", "base"].map(|name| {

@@ -86,10 +86,10 @@ fn normed(format: Format, m: u64, k: u64) -> Case {
 }
 
 /// A product added to rows of several magnitudes, and products of the sum, with or without a norm.
-fn handed(format: Format, norm: bool, m: u64, n: u64) -> Case {
+fn fused_quant(format: Format, norm: bool, m: u64, n: u64) -> Case {
     let tolerance = Tolerance { atol: 1e-3, rtol: 1e-3, eps_count: 0.0, nmse: 1e-6 };
     let kind = if norm { "norm" } else { "plain" };
-    let mut b = case(format!("handed/{kind}/{format}/m{m}_n{n}"), n).within(tolerance);
+    let mut b = case(format!("fused_quant/{kind}/{format}/m{m}_n{n}"), n).within(tolerance);
     let x = b.f32("x", [m, 64]);
     let w = b.weight("first", &[n, 64], format);
     let first = b.op(F16, &[x, w]);
@@ -127,7 +127,7 @@ fn handed(format: Format, norm: bool, m: u64, n: u64) -> Case {
 /// Gate times up, and a product of the result.
 fn gated(format: Format, m: u64, n: u64) -> Case {
     let tolerance = Tolerance { atol: 1e-3, rtol: 1e-3, eps_count: 0.0, nmse: 1e-6 };
-    let mut b = case(format!("handed/gated/{format}/m{m}_n{n}"), n).within(tolerance);
+    let mut b = case(format!("fused_quant/gated/{format}/m{m}_n{n}"), n).within(tolerance);
     let x = b.f32("x", [m, 96]);
     let [gate, up] = ["gate", "up"].map(|name| {
         let w = b.weight(name, &[n, 96], format);
@@ -179,11 +179,11 @@ pub(super) fn add(table: &mut Vec<Case>) {
     table.push(normed(Format::Q8_0, 40, 96));
     for (m, n) in [(1, 64), (40, 320), (130, 2304)] {
         let format = Format::Plain(if n == 320 { DType::BF16 } else { DType::F16 });
-        table.push(handed(format, true, m, n));
-        table.push(handed(format, false, m, n));
+        table.push(fused_quant(format, true, m, n));
+        table.push(fused_quant(format, false, m, n));
         table.push(gated(format, m, n));
     }
-    table.push(handed(Format::Q8_0, true, 40, 96));
+    table.push(fused_quant(Format::Q8_0, true, 40, 96));
     table.push(linear(Format::Plain(DType::F32), 40, 37, 64));
     let format = Format::Plain(DType::F16);
     table.push(linear(format, 0, 5, 32));

@@ -44,7 +44,7 @@ fn engine(graph: &Graph, profile: &DeviceProfile, change: impl Fn(&mut Options))
     let mut options = Options::new(&registry);
     change(&mut options);
     let plan = Plan::new(graph, &ShapeClass::new(), profile, &options).unwrap();
-    let products = plan.steps.iter().filter(|step| step.engine.as_str().contains("product"));
+    let products = plan.steps.iter().filter(|step| step.engine.as_str().contains("matmul_batched"));
     products.map(|step| step.engine.to_string()).collect::<Vec<_>>().join(" ")
 }
 

@@ -16,7 +16,7 @@ use warploom::base::platform::block_on;
 use warploom::provider::worker::on_thread;
 use warploom::runtime::Runtime;
 use warploom::{Result, Tensor};
-use warploom_llm::{Event, GenerateOptions, Sampling, Session, SessionOptions};
+use warploom_llm::{Event, GenerateOptions, Sampling, Session};
 
 use crate::devices;
 use crate::plans::embedded;
@@ -143,21 +143,17 @@ fn the_timer_does_not_tick_through_a_blocking_read() {
 
 /// Generates text from nothing that is planned or compiled, then again for the control.
 async fn generate(label: &str, runtime: &Runtime, tokens: usize) -> bool {
-    let options = SessionOptions { context: Some(128), ..Default::default() };
-    let mut session = Session::new(runtime.clone(), embedded(), options, &mut |_, _| {}).unwrap();
-    let options = GenerateOptions {
-        max_tokens: tokens,
-        sampling: Sampling::greedy(),
-        ignore_stop: true,
-        ..Default::default()
-    };
+    let builder = Session::builder(embedded()).runtime(runtime.clone()).context(128);
+    let mut session = builder.build().unwrap();
+    let options = GenerateOptions::default().max_tokens(tokens).sampling(Sampling::greedy());
+    let options = options.ignore_stop(true);
     let prompt = "Once upon a time there was";
     let mut pieces = 0;
     let mut on_event = |event: Event<'_>| {
         pieces += usize::from(matches!(event, Event::Text(_)));
         ControlFlow::Continue(())
     };
-    let (written, awaited) = ticking(session.generate(prompt, &options, &mut on_event)).await;
+    let (written, awaited) = ticking(session.generate_async(prompt, &options, &mut on_event)).await;
     let written = written.unwrap();
     assert_eq!(written.tokens.len(), tokens, "{label}");
     assert!(pieces > 1, "{label}: {pieces} pieces of text");
@@ -166,7 +162,7 @@ async fn generate(label: &str, runtime: &Runtime, tokens: usize) -> bool {
         let start = Instant::now();
         loop {
             session.truncate(0)?;
-            let again = session.generate_blocking(prompt, &options, &mut go_on)?;
+            let again = session.generate(prompt, &options, &mut go_on)?;
             if start.elapsed() >= SHORTEST {
                 return Ok(again.text);
             }

@@ -2,7 +2,6 @@
 
 use std::ops::ControlFlow;
 use std::pin::pin;
-use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
 use warploom::runtime::Runtime;

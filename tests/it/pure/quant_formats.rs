@@ -6,7 +6,7 @@ use serde_json::Value as Json;
 use warploom::base::{DType, Format};
 use warploom::quant;
 
-const FORMATS: &str = include_str!("../golden/quant/formats.json");
+const FORMATS: &str = include_str!("../../golden/quant/formats.json");
 
 fn golden() -> Json {
     serde_json::from_str(FORMATS).expect("golden file")

@@ -19,16 +19,16 @@ use crate::{devices, tell};
 
 /// The example, with a change to its manifest or its shader.
 fn softmax(file: &str, from: &str, to: &str) -> Result<Pack, String> {
-    let mut manifest = include_str!("../../examples/packs/softmax/pack.toml").to_string();
-    let mut shader = include_str!("../../examples/packs/softmax/softmax.wgsl").to_string();
+    let mut manifest = include_str!("../../../examples/packs/softmax/pack.toml").to_string();
+    let mut shader = include_str!("../../../examples/packs/softmax/softmax.wgsl").to_string();
     let text = if file == "pack.toml" { &mut manifest } else { &mut shader };
     assert!(text.contains(from), "{from:?} is not in {file}");
     *text = text.replacen(from, to, 1);
     let manifest = format!("name = \"softmax\"\n{manifest}");
     let files = [
         ("softmax.wgsl", shader.as_str()),
-        ("softmax.cu", include_str!("../../examples/packs/softmax/softmax.cu")),
-        ("softmax.cl", include_str!("../../examples/packs/softmax/softmax.cl")),
+        ("softmax.cu", include_str!("../../../examples/packs/softmax/softmax.cu")),
+        ("softmax.cl", include_str!("../../../examples/packs/softmax/softmax.cl")),
     ];
     Pack::from_sources(&manifest, &files).map_err(|e| e.to_string())
 }

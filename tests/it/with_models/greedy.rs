@@ -56,7 +56,7 @@ struct Row {
 
 /// The records by file name, embedded in the binary, which may run on another machine.
 fn golden() -> BTreeMap<String, Recorded> {
-    serde_json::from_str(include_str!("../golden/greedy.json")).unwrap()
+    serde_json::from_str(include_str!("../../golden/greedy.json")).unwrap()
 }
 
 fn digest(path: &Path) -> String {

@@ -420,7 +420,7 @@ fn errors_name_the_operation_its_place_and_the_shapes() {
     let line = line!() + 1;
     let bad = &a + &b;
     let text = message(&bad);
-    let want = format!("add at tests/it/tensor.rs:{line}:15: ");
+    let want = format!("add at tests/it/on_device/tensor.rs:{line}:15: ");
     assert!(text.starts_with(&want), "{text}");
     assert!(text.ends_with("shapes [2, 3] and [4] do not broadcast: axis 1 is 3 and 4"), "{text}");
     // It propagates to all later operations, and the read reports the first.
@@ -430,7 +430,7 @@ fn errors_name_the_operation_its_place_and_the_shapes() {
 
     let says = |tensor: Tensor, words: &str| {
         let text = message(&tensor);
-        assert!(text.contains("at tests/it/tensor.rs:"), "{text}");
+        assert!(text.contains("at tests/it/on_device/tensor.rs:"), "{text}");
         assert!(text.contains(words), "{words:?} is not in {text:?}");
     };
     says(Tensor::from_slice(&rt, &[1.0_f32; 5], [2, 3]), "5 numbers for the shape [2, 3] of 6");
@@ -485,7 +485,7 @@ fn what_no_kernel_does_is_said_with_its_place() {
         x.check().unwrap();
         let error = x.to_vec::<f32>().unwrap_err();
         let text = error.to_string();
-        let asked = text.contains("attention at tests/it/tensor.rs:");
+        let asked = text.contains("attention at tests/it/on_device/tensor.rs:");
         assert!(error.is_unsupported() && asked, "{text}");
         close(&Tensor::ones(rt, [1]), &[1.0]);
     });

@@ -200,7 +200,7 @@ fn out_of_memory_is_an_error_and_survived() {
     let x = Tensor::ones(&rt, [2 << 20]) + Tensor::arange(&rt, 0.0, 1.0, 1.0);
     let error = x.to_vec::<f32>().unwrap_err();
     assert!(error.is_out_of_memory(), "{error:?}");
-    assert!(error.to_string().contains("add at tests/it/tensor_runs.rs:"), "{error}");
+    assert!(error.to_string().contains("add at tests/it/on_device/tensor_runs.rs:"), "{error}");
     let upload = Tensor::from_slice(&rt, &vec![0.0_f32; 2 << 20], [2 << 20]);
     assert!(upload.check().unwrap_err().is_out_of_memory());
     // Operations that fit still run repeatedly, since dropped memory is reused.
@@ -226,7 +226,7 @@ fn a_failed_run_never_looks_like_a_result() {
     let first = y.to_vec::<f32>().unwrap_err().to_string();
     assert!(first.contains("the run that computes it failed"), "{first}");
     let after = (&y * 2.0).to_vec::<f32>().unwrap_err().to_string();
-    assert!(after.contains("add at tests/it/tensor_runs.rs:"), "{after}");
+    assert!(after.contains("add at tests/it/on_device/tensor_runs.rs:"), "{after}");
     // What does not depend on it runs.
     x.to_vec::<f32>().unwrap();
 }

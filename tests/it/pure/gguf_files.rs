@@ -337,7 +337,8 @@ fn checksum(values: &[f32]) -> u64 {
 
 #[test]
 fn real_models_decode_to_the_reference_values() {
-    let golden: Json = serde_json::from_str(include_str!("../golden/quant/models.json")).unwrap();
+    let golden: Json =
+        serde_json::from_str(include_str!("../../golden/quant/models.json")).unwrap();
     let mut checked = 0;
     for (name, tensors) in golden.as_object().expect("a table of files") {
         let Some(path) = find_model(name) else {
@@ -364,7 +365,7 @@ fn real_models_decode_to_the_reference_values() {
 
 #[test]
 fn the_embedded_model_says_what_its_card_says() {
-    let bytes: &'static [u8] = include_bytes!("../../models/warploom-tiny-llama-Q4_K_M.gguf");
+    let bytes: &'static [u8] = include_bytes!("../../../models/warploom-tiny-llama-Q4_K_M.gguf");
     let gguf = Gguf::from_bytes(bytes, "embedded").expect("our own model");
     assert_eq!(gguf.architecture().unwrap(), "llama");
     assert_eq!(gguf.get_u32("llama.block_count").unwrap(), 8);

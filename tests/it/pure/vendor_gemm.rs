@@ -18,7 +18,7 @@ pub(crate) const ENGINE: &str = "cuda.cublaslt.matmul";
 
 /// Name prefixes of cases with products that the library may compute.
 pub(crate) const CASES: [&str; 5] =
-    ["library/", "matmul/", "linear/", "halves/f16/", "halves/bf16/"];
+    ["library/", "matmul/", "linear/", "half_precision/f16/", "half_precision/bf16/"];
 
 /// A large GPU with the library.
 pub(crate) fn gpu() -> DeviceProfile {
