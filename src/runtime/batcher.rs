@@ -4,8 +4,9 @@
 //! submitted when it holds enough dispatches, when a read needs it, or when another thread records
 //! work on a buffer that it writes. So a reader never overtakes a writer's commands.
 //!
-//! A read waits on the thread that polls it if that may block, else on the thread of the batcher:
-//! one per device.
+//! Submits are made by the thread that records or reads: a GPU's driver returns at once, but a
+//! software Vulkan driver waits in the call for earlier work. A read waits on the thread that polls
+//! it if that may block, else on the thread of the batcher: one per device.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
