@@ -22,7 +22,7 @@ use warploom_llm::{Event, GenerateOptions, Sampling, Session};
 
 use crate::devices;
 use crate::plans::embedded;
-use crate::{skip, tell};
+use crate::{Need, skip, tell};
 
 const TICK: Duration = Duration::from_millis(1);
 /// Work that is shorter proves nothing.
@@ -106,7 +106,10 @@ fn devices_that_submit_at_once() -> Vec<(String, Runtime)> {
         let profile = runtime.device().profile();
         let executes = profile.provider == "webgpu" && profile.kind == DeviceKind::Software;
         if executes {
-            skip(&format!("{label}: its driver waits for earlier work in the submit call"));
+            skip(
+                Need::Driver,
+                &format!("{label}: its driver waits for earlier work in the submit call"),
+            );
         }
         !executes
     });

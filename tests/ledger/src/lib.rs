@@ -24,6 +24,8 @@ pub enum Need {
     Models,
     /// A program that is not part of the build, such as `tint` or `readelf`.
     Tool,
+    /// A property that some drivers lack.
+    Driver,
     /// Time: `WARPLOOM_TEST_ALL=1` runs it.
     Time,
 }
@@ -40,6 +42,7 @@ impl Need {
             Need::Matrix => "matrix",
             Need::Models => "models",
             Need::Tool => "tool",
+            Need::Driver => "driver",
             Need::Time => "time",
         }
     }
@@ -57,6 +60,7 @@ impl Need {
                 Need::Matrix,
                 Need::Models,
                 Need::Tool,
+                Need::Driver,
                 Need::Time,
             ];
             all.into_iter().any(|need| need.name() == name)
