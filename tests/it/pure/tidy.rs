@@ -328,6 +328,41 @@ fn comments_use_plain_words() {
     assert!(unwanted("retold // a stolid hand on it").is_empty());
 }
 
+/// Names of the first build, which docs/GLOSSARY.md replaced by the field's terms.
+const OLD_NAMES: [&str; 18] = [
+    "attn_combine",
+    "attn_lanes",
+    "attn_spread",
+    "detect_blocking",
+    "draw_sequence",
+    "half_sums",
+    "half_weights",
+    "hand_on",
+    "matmul_halves",
+    "matvec_codes",
+    "matvec_tiles",
+    "product_coop",
+    "product_tiles",
+    "round_codes",
+    "round_half",
+    "row_handed",
+    "run_blocking",
+    "scaled_rows",
+];
+
+#[test]
+fn old_names_do_not_come_back() {
+    let shaders = files("shaders", "wgsl");
+    let mut words = 0;
+    for (path, text) in sources().into_iter().chain(shaders) {
+        for word in text.split(|c: char| !c.is_ascii_alphanumeric() && c != '_') {
+            assert!(!OLD_NAMES.contains(&word), "{}: {word}", path.display());
+            words += 1;
+        }
+    }
+    assert!(words > 100_000, "{words} words");
+}
+
 /// Whether a line of code compares with a provider's name. Capabilities and measured constants are
 /// fields of a profile (`DeviceProfile`, `Calibration`), which any provider can set.
 fn names_provider(line: &str) -> bool {
