@@ -49,7 +49,7 @@ if [ -z "$binary" ]; then
   [ -n "$binary" ] || { echo "sanitize.sh: the tests do not build" >&2; exit 1; }
 fi
 mkdir -p "$folder"
-cases=(--exact sanitize::small_cases --nocapture)
+cases=(--exact on_gpu::sanitize::small_cases --nocapture)
 export WARPLOOM_TEST_SANITIZE=${WARPLOOM_TEST_SANITIZE:-cuda:0} WARPLOOM_TEST_SANITIZE_SAMPLE=${sample:-0}
 # How far a run came, while it runs.
 progress() { tee "$1" | grep --line-buffered '^sanitize: '; }
@@ -89,7 +89,7 @@ for tool in "${tools[@]}"; do
     echo "$tool: status $status, $found errors; see $folder/$tool.log and $tool.log.out" >&2
     grep -m 5 '=========' "$folder/$tool.log" >&2
   fi
-  WARPLOOM_PLANTED=$tool under "$tool" "$folder/planted_$tool.log" "$binary" --exact sanitize::planted_fault --nocapture
+  WARPLOOM_PLANTED=$tool under "$tool" "$folder/planted_$tool.log" "$binary" --exact on_gpu::sanitize::planted_fault --nocapture
   status=$? planted='NOT FOUND'
   # The tool's own status for errors, in a report that names the kernel.
   if [ "$status" -eq 99 ] && grep -q planted "$folder/planted_$tool.log"; then planted=found; else bad=1; fi

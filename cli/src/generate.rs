@@ -115,7 +115,7 @@ impl Output {
 fn summary(written: &Written, load_seconds: f64, sampling: &Sampling) -> String {
     let why = match written.ended {
         Finish::Stop => "the model ended the text",
-        Finish::Length => "as many tokens as asked for",
+        Finish::Length => "the token limit was reached",
         Finish::Context => "the context is full",
         other => other.name(),
     };

@@ -289,7 +289,7 @@ mod tests {
             ("\"stream\":1", "stream: must be true or false, is 1"),
             ("\"stream_options\":{}", "stream_options: is for requests that stream"),
             ("\"temprature\":1", "temprature: is not a known field"),
-            ("\"seed\":1.5", "seed: must be an integer"),
+            ("\"seed\":1.5", "seed: must be a 64-bit integer"),
         ] {
             let got = refused(&with(fields));
             assert!(got.contains(words), "{fields}: {got:?}");

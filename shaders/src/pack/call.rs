@@ -170,7 +170,7 @@ impl Pack {
             let (name, want) = (tensor.name.as_str(), self.spec(tensor));
             if *dtype != want.dtype || shape.rank() != want.rank {
                 return Err(Error::invalid(format!(
-                    "{name} is {dtype}{shape}, and has to be {} of {} dimensions",
+                    "{name} is {dtype}{shape}, must be {} of {} dimensions",
                     want.dtype, want.rank
                 )));
             }

@@ -54,8 +54,8 @@ WL_FN f32x3 wl_multiply_f32x3vs(f32x3 a, f32 b) {
     r.z = (a.z * b);
     return r;
 }
-typedef struct { f32x3s e[2]; } f32x3s_2;
-static __device__ const f32x3s_2 const_LIMITS = {{{{1.0f, 2.0f, 3.0f}, 0}, {{4.0f, 5.0f, 6.0f}, 0}}};
+typedef struct { f32x3s e[2]; } v_f32x3s_2;
+static __device__ const v_f32x3s_2 const_LIMITS = {{{{1.0f, 2.0f, 3.0f}, 0}, {{4.0f, 5.0f, 6.0f}, 0}}};
 WL_FN u32 wl_rem_u32(u32 a, u32 b) { return a % (b == 0u ? 1u : b); }
 WL_FN f32x3 wl_neg_f32x3(f32x3 a) {
     f32x3 r;

@@ -12,7 +12,7 @@ WL_FN i32 wl_divisor(i32 a, i32 b) {
 WL_FN i32 wl_div_i32(i32 a, i32 b) { return a / wl_divisor(a, b); }
 typedef struct WL_ALIGN(16) { f32 x, y, z, w; } f32x4;
 typedef struct { u32 x; u32 y; } wl_Lengths;
-typedef struct { f32x4 e[64]; } f32x4_64;
+typedef struct { f32x4 e[64]; } v_f32x4_64;
 WL_FN u32 wl_index(void) { return (u32)get_local_id(0); }
 typedef struct { u32 x, y, z; } u32x3;
 WL_FN u32 wl_min_u32(u32 a, u32 b) { return a < b ? a : b; }
@@ -62,7 +62,7 @@ void kernel_main(const __global f32x4* restrict x, const ulong wl_at_x, __global
     x = (const __global f32x4*)((__global char*)x + wl_at_x);
     y = (__global f32*)((__global char*)y + wl_at_y);
     seen = (__global u32*)((__global char*)seen + wl_at_seen);
-    __local WL_ALIGN(16) f32x4_64 parts;
+    __local WL_ALIGN(16) v_f32x4_64 parts;
     for (u32 wl_i = wl_index(); wl_i < 256u; wl_i += 64u) ((__local u32*)&parts)[wl_i] = 0;
     barrier(CLK_LOCAL_MEM_FENCE);
     const u32x3 row = ((u32x3){(u32)get_group_id(0), (u32)get_group_id(1), (u32)get_group_id(2)});

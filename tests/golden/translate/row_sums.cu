@@ -19,7 +19,7 @@ WL_FN i32 wl_divisor(i32 a, i32 b) {
 WL_FN i32 wl_div_i32(i32 a, i32 b) { return a / wl_divisor(a, b); }
 typedef struct WL_ALIGN(16) { f32 x, y, z, w; } f32x4;
 typedef struct { u32 x; u32 y; } wl_Lengths;
-typedef struct { f32x4 e[64]; } f32x4_64;
+typedef struct { f32x4 e[64]; } v_f32x4_64;
 WL_FN u32 wl_index(void) { return threadIdx.x; }
 typedef struct { u32 x, y, z; } u32x3;
 WL_FN u32 wl_min_u32(u32 a, u32 b) { return a < b ? a : b; }
@@ -66,7 +66,7 @@ WL_FN void call_halve(f32* sum, const i32 mode, const wl_Lengths wl_lengths) {
 
 extern "C" __global__ void __launch_bounds__(64) kernel_main(const f32x4* x, f32* y, u32* seen, const wl_Lengths wl_lengths) {
     wl_begin();
-    __shared__ WL_ALIGN(16) f32x4_64 parts;
+    __shared__ WL_ALIGN(16) v_f32x4_64 parts;
     for (u32 wl_i = wl_index(); wl_i < 256u; wl_i += 64u) ((u32*)&parts)[wl_i] = 0;
     __syncthreads();
     const u32x3 row = u32x3{blockIdx.x, blockIdx.y, blockIdx.z};

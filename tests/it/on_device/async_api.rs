@@ -28,7 +28,7 @@ const TICK: Duration = Duration::from_millis(1);
 /// Work that is shorter proves nothing.
 const SHORTEST: Duration = Duration::from_millis(100);
 /// Other processes may take the cores for a while.
-const ATTEMPTS: usize = 6;
+const ATTEMPTS: usize = 10;
 
 /// The ticks that came while something was awaited. Ticks that are missed are not made up for.
 #[derive(Clone, Copy)]
@@ -85,6 +85,8 @@ fn judge(what: &str, awaited: Ticks, control: Ticks) -> bool {
 
 /// Rows and columns of products that take long compared with the host's work for them.
 const LARGE: usize = 768;
+/// The same for the fastest devices.
+const LARGEST: usize = 8192;
 /// Of products that even a software GPU does in some milliseconds.
 const SMALL: usize = 96;
 
@@ -116,31 +118,34 @@ fn devices_that_submit_at_once() -> Vec<(String, Runtime)> {
     all
 }
 
-/// A length of the chain that takes the device long enough, planned and compiled by now.
-fn long_enough(runtime: &Runtime) -> usize {
-    let mut count = 1;
+/// The size of products and the length of a chain that takes the device long enough, planned and
+/// compiled by now.
+fn long_enough(runtime: &Runtime) -> (usize, usize) {
+    let (mut n, mut count) = (LARGE, 1);
     loop {
-        chain(runtime, LARGE, count, 1).to_vec::<f32>().unwrap();
+        chain(runtime, n, count, 1).to_vec::<f32>().unwrap();
         let start = Instant::now();
-        chain(runtime, LARGE, count, 2).to_vec::<f32>().unwrap();
-        if start.elapsed() >= 5 * SHORTEST || count >= 128 {
-            return count;
+        chain(runtime, n, count, 2).to_vec::<f32>().unwrap();
+        let is_last = n >= LARGEST && count >= 128;
+        if start.elapsed() >= 5 * SHORTEST || is_last {
+            return (n, count);
         }
-        count *= 2;
+        // Many steps are planning, which is not the device's time.
+        if count < 16 || n >= LARGEST { count *= 2 } else { n *= 2 }
     }
 }
 
 #[test]
 fn a_timer_keeps_ticking_through_reads_on_every_device() {
     for (label, runtime) in devices_that_submit_at_once() {
-        let count = long_enough(&runtime);
+        let (n, count) = long_enough(&runtime);
         let passed = (0..ATTEMPTS).any(|attempt| {
             on_one_thread(async {
                 let seed = 10 + attempt as u64;
                 let (read, awaited) =
-                    ticking(chain(&runtime, LARGE, count, seed).to_vec_async::<f32>()).await;
+                    ticking(chain(&runtime, n, count, seed).to_vec_async::<f32>()).await;
                 let other = runtime.clone();
-                let work = move || chain(&other, LARGE, count, seed).to_vec::<f32>();
+                let work = move || chain(&other, n, count, seed).to_vec::<f32>();
                 let (expected, control) = ticking(on_thread("control", work)).await;
                 assert!(read.unwrap() == expected.unwrap(), "{label}: other values");
                 judge(&format!("{label}: a read"), awaited, control)

@@ -115,7 +115,7 @@ fn an_illegal_address_is_the_loss_of_the_device() {
     if open_cuda().is_none() {
         return;
     }
-    let text = alone("cuda::an_illegal_address_is_the_loss_of_the_device");
+    let text = alone("on_gpu::cuda::an_illegal_address_is_the_loss_of_the_device");
     assert!(text.contains("the loss was reported"), "{text}");
 }
 
@@ -135,7 +135,7 @@ fn alone(name: &str) -> String {
 #[test]
 fn a_thread_that_looked_for_devices_ends_well() {
     if std::env::var_os(CHILD).is_none() {
-        let text = alone("cuda::a_thread_that_looked_for_devices_ends_well");
+        let text = alone("on_gpu::cuda::a_thread_that_looked_for_devices_ends_well");
         assert!(text.contains("the thread has ended"), "{text}");
         return;
     }

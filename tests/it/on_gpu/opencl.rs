@@ -26,7 +26,12 @@ use crate::webgpu_host::{
 /// Runs a test of this file in a separate process with these variables.
 fn in_child(test: &str, variables: &[(&str, &str)]) -> String {
     let mut command = Command::new(std::env::current_exe().unwrap());
-    command.args([&format!("opencl::{test}"), "--exact", "--nocapture", "--include-ignored"]);
+    command.args([
+        &format!("on_gpu::opencl::{test}"),
+        "--exact",
+        "--nocapture",
+        "--include-ignored",
+    ]);
     if test == "child_without_opencl" {
         // Drivers that a machine lists in addition to the installed ones.
         command.env_remove("OCL_ICD_FILENAMES");

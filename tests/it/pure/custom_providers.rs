@@ -170,7 +170,7 @@ const CHILD: &str = "WARPLOOM_TEST_CHILD";
 /// Runs a test of this file in a separate process with these variables.
 fn in_child(test: &str, variables: &[(&str, &str)]) {
     let mut command = Command::new(std::env::current_exe().unwrap());
-    command.args([&format!("custom_providers::{test}"), "--exact", "--nocapture"]);
+    command.args([&format!("pure::custom_providers::{test}"), "--exact", "--nocapture"]);
     let output = command.envs(variables.iter().copied()).env(CHILD, test).output().unwrap();
     let text = String::from_utf8_lossy(&output.stdout);
     let errors = String::from_utf8_lossy(&output.stderr);

@@ -40,7 +40,7 @@ impl Drop for Folder {
 /// This binary again, to run one of [`the_child`]'s jobs.
 fn child(job: &str, folder: &Path) -> Command {
     let mut command = Command::new(std::env::current_exe().unwrap());
-    command.args(["--exact", "tune_cache::the_child", "--nocapture"]);
+    command.args(["--exact", "pure::tune_cache::the_child", "--nocapture"]);
     command.env(CHILD, job).env(FOLDER, folder).env_remove("WARPLOOM_TUNE_CACHE");
     command.stdout(Stdio::null()).stderr(Stdio::null());
     command

@@ -182,7 +182,7 @@ fn what_is_refused_names_its_place() {
             f["decoder"] = json!({"type": "CTC", "pad_token": "<pad>",
             "word_delimiter_token": "|", "cleanup": true})
         }),
-        ("Replace behind", |f| {
+        ("Replace after", |f| {
             f["decoder"] = json!({"type": "Sequence", "decoders": [{"type": "Fuse"},
                 {"type": "Replace", "pattern": {"String": "a"}, "content": "b"}]});
         }),
