@@ -159,11 +159,11 @@ fn a_timer_keeps_ticking_through_reads_on_every_device() {
 fn the_timer_does_not_tick_through_a_blocking_read() {
     // Otherwise the test above could not fail.
     let runtime = Runtime::builder().device("cpu").build().unwrap();
-    let count = long_enough(&runtime);
+    let (n, count) = long_enough(&runtime);
     let blocked = (0..ATTEMPTS).any(|_| {
         on_one_thread(async {
             let (read, ticks) =
-                ticking(async { chain(&runtime, LARGE, count, 3).to_vec::<f32>() }).await;
+                ticking(async { chain(&runtime, n, count, 3).to_vec::<f32>() }).await;
             read.unwrap();
             ticks.share() < 0.2
         })

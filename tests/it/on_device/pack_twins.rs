@@ -5,7 +5,7 @@ use warploom::kernel::pack::Pack;
 use warploom::runtime::Runtime;
 use warploom_testkit::pack::{self, Outcome, Row};
 
-use crate::{devices, tell};
+use crate::{Need, devices, skip};
 
 const MANIFEST: &str = "\
 name = \"double\"
@@ -90,7 +90,7 @@ fn a_twin_runs_where_its_language_is_spoken_and_nowhere_else() {
         }
     }
     if !covered {
-        tell("twins: no OpenCL device on this machine");
+        skip(Need::OpenCl, "there is no OpenCL device");
     }
 }
 
