@@ -12,7 +12,7 @@ use crate::provider::{BufferRange, Device, PreparedId, Recording, Resource};
 
 impl Runtime {
     /// Runs `work` on this thread if it may block
-    /// ([`runs_in_place`](crate::base::platform::runs_in_place)), else on a thread of this runtime,
+    /// ([`runs_in_place`]), else on a thread of this runtime,
     /// which does one such work after the other. Dropping the future leaves begun work running.
     ///
     /// # Errors
