@@ -147,7 +147,7 @@ fn an_operation_without_an_order_is_an_error_that_names_what_was_refused() {
         "attention [4, 2, 64] [4, 2, 64] [4, 2, 64] on",
         "in deterministic mode",
         "catalogue.attn_prefill: not deterministic: tokens share tiles of keys",
-        "wgsl.attn_split_kv: not deterministic: slices of the keys",
+        "wgsl.attn_split_kv: not deterministic: the slices of the keys",
         "catalogue.attn_decode: blocked by the caller",
     ] {
         assert!(text.contains(part), "{part:?} is not in: {text}");

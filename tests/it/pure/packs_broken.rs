@@ -169,7 +169,7 @@ fn a_promise_to_write_everything_is_checked() {
 fn hostile_manifests_are_refused() {
     let huge = "9".repeat(18);
     let rows = [
-        (MANIFEST.replace("n = 70", &format!("n = {huge}")), "no size"),
+        (MANIFEST.replace("n = 70", &format!("n = {huge}")), "not a size"),
         (MANIFEST.replace("n = 70", "n = -1"), "n = -1"),
         (MANIFEST.replace("n = 70", "n = nan"), "n = NaN"),
         (MANIFEST.replace("n = 70", "n = 100000000"), "at most"),
