@@ -77,7 +77,7 @@ struct Row {
 
 fn main() -> Result<()> {
     let asked = Asked::read()?;
-    let mut told = Vec::new();
+    let mut reports = Vec::new();
     for device in &asked.devices {
         let runtime = Runtime::builder().device(device).build()?;
         let profile = runtime.device().profile();
@@ -91,11 +91,11 @@ fn main() -> Result<()> {
         if asked.timed {
             time(&mut rows)?;
             tell(&rows);
-            told.push(in_json(&runtime, &rows));
+            reports.push(in_json(&runtime, &rows));
         }
     }
     let Some(path) = &asked.json else { return Ok(()) };
-    let json = serde_json::json!({ "program": "warploom", "devices": told });
+    let json = serde_json::json!({ "program": "warploom", "devices": reports });
     std::fs::write(path, format!("{json:#}\n")).map_err(|error| Error::io(path, error))
 }
 
@@ -159,19 +159,19 @@ fn knob(knobs: Knobs, text: &str) -> Result<Knobs> {
 }
 
 /// Products of a row with `count` matrices of `n` x `k`, each with a state for its result, or one
-/// chain with a state for its end. With `told`, the first result, the last one and its operand are
+/// chain with a state for its end. With `with_ends`, the first result, the last one and its operand are
 /// outputs.
-fn graph(row: &Kind, count: u64, told: bool) -> Result<Graph> {
+fn graph(row: &Kind, count: u64, with_ends: bool) -> Result<Graph> {
     let (mut g, Kind { format, dependent, n, k }) = (Graph::new("matvec"), *row);
     let mode = if format.is_quantised() { ComputeMode::Int8 } else { ComputeMode::F32 };
     let mut x = g.weight("x", Shape::new([1, k]), Format::F32);
     for i in 0..count {
         let w = g.weight(&format!("w{i}"), Shape::new([n, k]), format);
         let y = g.add(Op::Linear { mode }, &[x, w])?;
-        if told && i == 0 {
+        if with_ends && i == 0 {
             g.output("first", y)?;
         }
-        if told && i == count - 1 {
+        if with_ends && i == count - 1 {
             if dependent {
                 g.output("before", x)?;
             }
@@ -233,16 +233,16 @@ impl Row {
             // Separate states, so that nothing orders them.
             resident.state(pool, device, &format!("to{i}"), 4 * n)?;
         }
-        let mut instance = |told: bool| {
+        let mut instance = |with_ends: bool| {
             let (class, mut options) = (ShapeClass::new(), runtime.plan_options());
             options.knobs = asked.knobs.clone();
-            let graph = graph(&kind, count, told)?;
+            let graph = graph(&kind, count, with_ends)?;
             let plan = Plan::new(&graph, &class, device.profile(), &options)?;
             Instance::new(runtime, plan, &mut resident)
         };
-        let told = instance(true)?;
-        let names = told.plan().outputs.iter().map(|output| output.name.clone());
-        let made = told.read(SymbolValues::new(), Vec::new())?;
+        let checked = instance(true)?;
+        let names = checked.plan().outputs.iter().map(|output| output.name.clone());
+        let made = checked.read(SymbolValues::new(), Vec::new())?;
         let made: BTreeMap<String, Vec<f32>> =
             names.zip(made.iter().map(|bytes| floats(bytes))).collect();
         kind.verify(&weights, &x, &made["first"])?;
@@ -284,7 +284,7 @@ impl Row {
     }
 
     /// The median of the rounds, and how far the least and the most are from it, in percent.
-    fn told(&self) -> (f64, f64) {
+    fn summary(&self) -> (f64, f64) {
         let mut seconds = self.seconds.clone();
         seconds.sort_by(f64::total_cmp);
         let median = seconds[seconds.len() / 2];
@@ -347,7 +347,7 @@ fn time(rows: &mut [Row]) -> Result<()> {
 fn tell(rows: &[Row]) {
     println!("format   way          matrices       MB   us each    GB/s  spread  engines");
     for row in rows {
-        let (seconds, spread) = row.told();
+        let (seconds, spread) = row.summary();
         let (format, way, bytes) = (row.kind.format.name(), row.way(), row.bytes as f64);
         println!(
             "{format:8} {way:11}  {:8} {:8.1}  {:8.2}  {:6.0}  {spread:4.1} %  {}",
@@ -363,7 +363,7 @@ fn tell(rows: &[Row]) {
 fn in_json(runtime: &Runtime, rows: &[Row]) -> serde_json::Value {
     let profile = runtime.device().profile();
     let row = |row: &Row| {
-        let (seconds, spread) = row.told();
+        let (seconds, spread) = row.summary();
         serde_json::json!({
             "format": row.kind.format.name(),
             "way": row.way(),

@@ -231,7 +231,7 @@ impl Row {
     }
 
     /// The median of the rounds, and how far the least and the most are from it, in percent.
-    fn told(&self) -> (f64, f64) {
+    fn summary(&self) -> (f64, f64) {
         let mut rates = self.rates.clone();
         rates.sort_by(f64::total_cmp);
         let median = rates[rates.len() / 2];
@@ -263,7 +263,7 @@ fn tell(rows: &[Row], beside: Option<&str>) -> Result<()> {
     let title = other.as_ref().map_or(String::new(), |(title, _)| format!("  {title}  ratio"));
     println!("type   size  TFLOP/s  spread{title}  engine");
     for row in rows {
-        let ((rate, spread), key) = (row.told(), (row.dtype.name().to_owned(), row.size));
+        let ((rate, spread), key) = (row.summary(), (row.dtype.name().to_owned(), row.size));
         let ratio = match &other {
             Some((title, rates)) => {
                 let wide = title.len();
@@ -304,7 +304,7 @@ fn load(path: &str) -> Result<(String, Rates)> {
 
 fn save(rows: &[Row], path: &str) -> Result<()> {
     let row = |row: &Row| {
-        let (rate, spread) = row.told();
+        let (rate, spread) = row.summary();
         serde_json::json!({
             "type": row.dtype.name(),
             "size": row.size,

@@ -43,11 +43,11 @@ fn main() -> Result<()> {
     println!("GB/s of {} MiB, {rounds} runs after one: median (least to most)", bytes >> 20);
     let data: Vec<u8> = (0..bytes as u32 / 4).flat_map(scrambled).collect();
 
-    told(&runtime, "ordinary memory", &data, rounds, &mut write(&runtime, &data)?)?;
+    measure(&runtime, "ordinary memory", &data, rounds, &mut write(&runtime, &data)?)?;
     if profile.provider == "cuda" {
         let mut pinned = cuda::Provider::new().pinned(profile.index, bytes)?;
         pinned.copy_from_slice(&data);
-        told(&runtime, "pinned memory", &data, rounds, &mut write(&runtime, &pinned)?)?;
+        measure(&runtime, "pinned memory", &data, rounds, &mut write(&runtime, &pinned)?)?;
     }
     let path = std::env::temp_dir().join(format!("warploom-bench-upload-{}", std::process::id()));
     let done = from_file(&runtime, &path, &data, rounds);
@@ -95,11 +95,11 @@ fn from_file(runtime: &Runtime, path: &std::path::Path, data: &[u8], rounds: usi
         last = Some(resident);
         range.ok_or_else(|| Error::invalid("the weight is not where it was put"))
     };
-    told(runtime, "a mapped file", data, rounds, &mut upload)
+    measure(runtime, "a mapped file", data, rounds, &mut upload)
 }
 
 /// Runs, with a wait for all bytes at the end of each, compares and prints.
-fn told(
+fn measure(
     runtime: &Runtime,
     what: &str,
     data: &[u8],

@@ -86,7 +86,7 @@ fn table(found: &Found) -> String {
 
 fn row(device: &FoundDevice) -> [String; 8] {
     let profile = &device.profile;
-    let told = |n: u64, unit: &str| match n {
+    let or_unknown = |n: u64, unit: &str| match n {
         0 => "-".to_owned(),
         n => format!("{}{unit}", units::bytes(n)),
     };
@@ -96,8 +96,8 @@ fn row(device: &FoundDevice) -> [String; 8] {
         profile.name.clone(),
         kind(profile.kind).into(),
         profile.driver.clone(),
-        told(profile.memory_bytes, ""),
-        told(profile.local_bandwidth, "/s"),
+        or_unknown(profile.memory_bytes, ""),
+        or_unknown(profile.local_bandwidth, "/s"),
         features(profile),
     ]
 }

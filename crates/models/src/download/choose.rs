@@ -48,7 +48,7 @@ pub(super) fn choose(names: &[String], source: &Source) -> Result<Vec<String>> {
     let found = PREFERRED.iter().find(|quant| models.iter().any(|name| is_of(name, quant)));
     match found {
         Some(quant) => one(&models, quant, names, source),
-        None => Err(told("does not say which file to use", &models, source)),
+        None => Err(choice_error("does not say which file to use", &models, source)),
     }
 }
 
@@ -57,12 +57,12 @@ fn one(models: &[&String], what: &str, names: &[String], source: &Source) -> Res
     let found: Vec<&String> = firsts(models).into_iter().filter(|name| is_of(name, what)).collect();
     match found[..] {
         [name] => Ok(with_parts(name, names)),
-        [] => Err(told("is not there", models, source)),
-        _ => Err(told("could be several", &found, source)),
+        [] => Err(choice_error("is not there", models, source)),
+        _ => Err(choice_error("could be several", &found, source)),
     }
 }
 
-fn told(what: &str, models: &[&String], source: &Source) -> Error {
+fn choice_error(what: &str, models: &[&String], source: &Source) -> Error {
     let mut list: Vec<&str> = models.iter().take(MAX_TOLD).map(|name| name.as_str()).collect();
     if models.len() > MAX_TOLD {
         list.push("..");
@@ -117,7 +117,7 @@ fn folder(names: &[String], source: &Source) -> Result<Vec<String>> {
     let weights = |name: &&String| name.ends_with(".safetensors") && !name.contains('/');
     let mut weights: Vec<String> = names.iter().filter(weights).cloned().collect();
     if !FOLDER[..2].iter().all(|name| has(name)) || weights.is_empty() {
-        return Err(told("contains no readable model", &[], source));
+        return Err(choice_error("contains no readable model", &[], source));
     }
     weights.sort();
     let files = FOLDER.iter().filter(|name| has(name)).map(|name| (*name).to_owned());
