@@ -70,14 +70,11 @@
 //! | `webgpu` | yes | GPUs through wgpu: Vulkan, Metal and DX12 natively, WebGPU in a browser |
 //! | `cuda` | yes | NVIDIA GPUs through CUDA; the libraries are loaded at run time |
 //! | `opencl` | yes | devices with an OpenCL driver; the driver is loaded at run time |
-//! | `llm` | yes | language models from GGUF files and Hugging Face folders |
 //! | `packs` | yes | user operations from a folder with a shader and a manifest |
 //! | `translate` | yes | WGSL to CUDA/OpenCL C, CPU interpreter; for `cuda`, `opencl`, `packs` |
-//! | `download` | no | model download by Hugging Face name; not in a browser |
-//! | `serve` | no | an OpenAI-compatible HTTP server; not in a browser |
-//! | `embedded-model` | no | the small trained model embedded in the command |
 //!
-//! The CPU provider is always included.
+//! The CPU provider is always included. Language models, the HTTP server and the embedded model are
+//! crates of their own: `warploom-llm`, `warploom-serve`, `warploom-tiny-model`.
 //!
 //! Modules follow the order of their layers: each uses only the ones above it. `ARCHITECTURE.md`
 //! has the map.

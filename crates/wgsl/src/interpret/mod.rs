@@ -59,9 +59,9 @@ const MAX_WORKGROUP_REGISTERS: u64 = 1 << 26;
 /// A compute shader, ready to be run.
 ///
 /// ```
-/// use warploom::interpret::{Argument, Checks, Failure, FaultKind, Options, Program, words};
+/// use warploom_wgsl::interpret::{Argument, Checks, Failure, FaultKind, Options, Program, words};
 ///
-/// # fn main() -> warploom::Result<()> {
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// let wgsl = "@group(0) @binding(0) var<storage, read_write> y: array<f32>;
 /// @compute @workgroup_size(4) fn main(@builtin(global_invocation_id) id: vec3<u32>) {
 ///     y[id.x] *= 2.0;
