@@ -1,42 +1,43 @@
-//! Products of packed weights on the CPU: checked against decoded weights in f64, then timed.
+//! GEMV and GEMM of packed weights on the CPU: checked against decoded weights in f64, then timed.
 //!
-//! `cargo bench --bench cpu_matvec` prints GB/s of weights for each format, instruction set and
-//! number of threads for one row of x (decode), and GFLOP/s for many rows (prefill): the best of
+//! `cargo bench --bench cpu_matvec` prints, for each format, instruction set and number of threads,
+//! GB/s of weights for one row of x (decode) and GFLOP/s for many rows (prefill), from the best of
 //! several rounds. `cargo bench --bench cpu_matvec -- q4_1` selects a format, `-- q4_1 avx512` also
 //! an instruction set.
 //!
-//! Matrices alternate, 64 MB per format, so that they come from memory and not from a cache. A
-//! round is one submit of about 2 MB: short, so that the best rounds are undisturbed even on a busy
-//! machine. The read bandwidth of one thread is printed first.
+//! Rounds cycle through 64 MB of matrices per format, so that weights are read from memory and not
+//! from a cache. A round is one submit of about 2 MB: so short that the best rounds are undisturbed
+//! even on a busy machine. The read bandwidth of one thread is printed first.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use warploom::base::platform::block_on;
-use warploom::base::{Dim, Format};
-use warploom::cpu::Provider;
 use warploom::kernel::catalogue::family_name;
 use warploom::kernel::{Access, AssetSpec, KernelSpec};
 use warploom::provider::{
     Args, Binding, BufferRange, Command, Device, Dispatch, OpenOptions, ParamBlock, PreparedId,
     Recording, SlotRange, Usage, Word,
 };
+use warploom_core::base::platform::block_on;
+use warploom_core::base::{Dim, Format};
+use warploom_cpu::Provider;
 
-/// Bytes of weights of one measurement, and of one round.
+/// Bytes of weights in one measurement.
 const WEIGHTS: usize = 64 << 20;
+/// Bytes of weights in one round.
 const ROUND: usize = 2 << 20;
-/// SmolLM2-135M: hidden size, and the rows of its up and gate projections.
+/// Columns and rows of a matrix: the down projection of SmolLM2-135M.
 const K: usize = 1536;
 const N: usize = 576;
 
-/// The system's allocator, counted: a submit in the steady state allocates nothing.
+/// The system's allocator with a count of allocations: a submit in the steady state makes none.
 struct Counting;
 
 static ALLOCATIONS: AtomicUsize = AtomicUsize::new(0);
 
-// SAFETY: hands every call on to the system's allocator.
+// SAFETY: every call is forwarded to the system's allocator.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
@@ -85,7 +86,7 @@ fn main() {
     }
 }
 
-/// GB/s of one thread that sums 64 MB.
+/// The read bandwidth of one thread that sums 64 MB, in GB/s.
 fn read_speed() -> f64 {
     let data = vec![1u64; 8 << 20];
     let time = best(|_| {
@@ -130,7 +131,8 @@ fn measure(format: Format, set: &str, threads: usize) {
     );
 }
 
-/// The same products of floats by `matmul_batched`, which is the `gemm` crate, for comparison.
+/// Times the same product of floats by `matmul_batched`, which calls the `gemm` crate, for
+/// comparison.
 fn gemm(threads: usize) {
     let options = OpenOptions { threads: Some(threads), ..OpenOptions::default() };
     let device = Provider::device(&options);
@@ -143,12 +145,13 @@ fn gemm(threads: usize) {
 struct Bench {
     device: Arc<dyn Device>,
     id: PreparedId,
-    /// Other matrices in each.
+    /// Arguments of each round; each binds different matrices.
     rounds: Vec<Args>,
 }
 
 impl Bench {
-    /// Rounds of `count` products with as many matrices, the last one checked.
+    /// Prepares rounds of `count` products, each with its own matrix, and checks the last product
+    /// of a round.
     fn new(
         device: &Arc<dyn Device>,
         format: Format,
@@ -160,7 +163,7 @@ impl Bench {
         block_on(device.compile(&spec)).expect("a kernel of the catalogue");
         let noise = |i: usize| ((i * 2_654_435_761) >> 7 & 0xffff) as f32 / 32_768.0 - 1.0;
         let w: Vec<f32> = (0..K * N).map(noise).collect();
-        let w = warploom::quant::encode(format, &w).expect("finite weights");
+        let w = warploom_core::quant::encode(format, &w).expect("finite weights");
         let x: Vec<f32> = (0..m * K).map(|i| noise(i + 7)).collect();
         let x_bytes: Vec<u8> = x.iter().flat_map(|v| v.to_le_bytes()).collect();
         let alloc = |bytes: &[u8]| {
@@ -236,10 +239,10 @@ impl Bench {
         block_on(self.device.wait(ticket)).expect("no failure").downloads
     }
 
-    /// Fails if a result differs from the product in f64 by more than rounding allows.
+    /// Panics if a result differs from the product in f64 by more than rounding explains.
     fn check(&self, format: Format, w: &[u8], x: &[f32], m: usize) {
         let mut values = vec![0.0; K * N];
-        warploom::quant::decode(format, w, &mut values).expect("whole blocks");
+        warploom_core::quant::decode(format, w, &mut values).expect("whole blocks");
         let downloads = self.run(0);
         let y = downloads[0].chunks_exact(4).map(|c| f32::from_le_bytes([c[0], c[1], c[2], c[3]]));
         for (at, y) in y.enumerate() {

@@ -1,31 +1,32 @@
-//! Bandwidth of generated kernels relative to a copy: silu(x) * y * 0.5, softmax and LayerNorm of
-//! 8192 x 8192 floats on the best device.
+//! Bandwidth of generated kernels relative to a copy: `silu(x) * y * 0.5`, softmax and
+//! LayerNorm of 8192 x 8192 floats on the best device.
 //!
-//! Eight rows are checked against plain loops with the same engine and knobs, then all kernels and
-//! a copy are timed by device timestamps. `cargo bench --bench fused` times them; `-- --sweep` also
-//! tries every engine and knob value; without `--bench` small sizes run once, as a test.
+//! Eight rows are computed with the same engine and knobs and checked against plain loops. Then the
+//! kernels and a copy are timed by device timestamps. `cargo bench --bench fused` uses the
+//! engines with the best estimates; `-- --sweep` also tries every engine and knob value. Without
+//! `--bench` small sizes run once, as a test.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use warploom::base::{DType, Dim, Format, Shape, ShapeClass, SymbolValues};
 use warploom::engine::{EngineId, Knobs};
-use warploom::ir::{BinaryOp, Graph, Op, UnaryOp};
+use warploom::graph::{BinaryOp, Graph, Op, UnaryOp};
 use warploom::plan::{Plan, candidates};
 use warploom::runtime::{
     AnalyzeOptions, DeviceTensors, RunOptions, Runtime, WeightSource, run_graph,
 };
 use warploom::{Error, Result};
+use warploom_core::base::{DType, Dim, Format, Shape, ShapeClass, SymbolValues};
 
-/// Rows and columns that are timed.
+/// Number of rows and of columns that are timed.
 const SIZE: usize = 8192;
 
-/// A way to execute a workload: an engine with knobs, or the heuristic's choice.
+/// A way to execute a workload: an engine with knobs, or `None` for the choice of the planner.
 type Way = Option<(EngineId, Values)>;
-/// Knobs by name.
+/// Names and values of knobs.
 type Values = Vec<(&'static str, u32)>;
 
-/// The computation of `n` rows into a state.
+/// A computation by rows, whose result is a state.
 #[derive(Clone, Copy)]
 enum Workload {
     Elementwise,
@@ -44,12 +45,13 @@ impl Workload {
         }
     }
 
-    /// Tensors of full size that are read and written.
+    /// Number of tensors of full size that are read or written.
     fn tensors(self) -> usize {
         if matches!(self, Workload::Elementwise) { 3 } else { 2 }
     }
 
-    /// Operands are weights and the result a state, so that nothing is uploaded and downloaded.
+    /// The graph. Operands are weights and the result is a state, so that runs upload and download
+    /// nothing.
     fn graph(self, rows: usize, cols: usize) -> Result<Graph> {
         let mut g = Graph::new(self.name());
         let whole = Shape::new([rows, cols]);
@@ -93,7 +95,7 @@ fn main() -> Result<()> {
     Ok(())
 }
 
-/// Every engine for a workload with every value of its knobs, one set at a time and all pairs.
+/// Every engine for a workload, with every combination of its knobs' values.
 fn all_ways(runtime: &Runtime, workload: Workload, size: usize) -> Result<Vec<(EngineId, Values)>> {
     let graph = workload.graph(size, size)?;
     let mut ways = Vec::new();
@@ -104,7 +106,7 @@ fn all_ways(runtime: &Runtime, workload: Workload, size: usize) -> Result<Vec<(E
         candidates(&graph, &ShapeClass::new(), runtime.device().profile(), &options)
     };
     for offer in &found(None, Knobs::default())?[0].can {
-        // Later knobs depend on earlier ones: each is set before the next is queried.
+        // The values of a knob depend on earlier knobs, so those are set first.
         let mut open = vec![Vec::new()];
         while let Some(set) = open.pop() {
             let knobs = set.iter().fold(Knobs::default(), |knobs, (name, value)| {
@@ -133,7 +135,7 @@ fn engine_and_knobs(way: &Way) -> (Vec<EngineId>, Knobs) {
     (vec![engine.clone()], knobs)
 }
 
-/// Numbers of about the size of activations.
+/// Pseudorandom values from -4 to 4, as large as activations.
 fn numbers(count: usize, seed: u64) -> Vec<f32> {
     let mut state = seed;
     let mut next = move || {
@@ -143,7 +145,7 @@ fn numbers(count: usize, seed: u64) -> Vec<f32> {
     (0..count).map(|_| 4.0 * next()).collect()
 }
 
-/// The operands of a workload, by name.
+/// Pseudorandom values for the weights of a graph, by name.
 fn operands(graph: &Graph) -> Result<BTreeMap<String, Vec<f32>>> {
     let mut all = BTreeMap::new();
     for (seed, node) in graph.nodes().iter().enumerate() {
@@ -197,7 +199,7 @@ fn one(runtime: &Runtime, workload: Workload, size: usize, way: &Way, timed: boo
     Ok(())
 }
 
-/// Compares a few rows with plain loops in double precision.
+/// Checks a few rows against plain loops in double precision.
 fn verify(runtime: &Runtime, workload: Workload, cols: usize, way: &Way) -> Result<()> {
     let rows = 8;
     let graph = workload.graph(rows, cols)?;
@@ -223,7 +225,7 @@ fn verify(runtime: &Runtime, workload: Workload, cols: usize, way: &Way) -> Resu
         }));
     }
     for (i, (got, want)) in made.zip(&want).enumerate() {
-        // Of sums of 8,192 numbers, a few units in the last place.
+        // A few units in the last place of sums of 8,192 values.
         let close =
             (f64::from(got) - want).abs() <= 1e-5 * want.abs() + 1e-6 * (want.abs().min(1.0));
         let near = (f64::from(got) - want).abs() <= 2e-5;

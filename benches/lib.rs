@@ -1,1 +1,1 @@
-//! Benchmarks of warploom; `README.md` says how to run them.
+//! Benchmarks of warploom; `README.md` describes how to run them.

@@ -1,5 +1,5 @@
-//! GEMV: one row of activations times weight matrices. GB/s of weights for independent products,
-//! and microseconds of a dependent step, which consumes the result of the previous one.
+//! GEMV: one row of activations times weight matrices. Prints GB/s of weights and microseconds per
+//! product, for independent products and for a chain in which each consumes the previous result.
 //!
 //! ```text
 //! cargo bench --bench matvec -- -d cuda -d webgpu
@@ -8,38 +8,39 @@
 //!     --knob wgsl.matvec_prequant.q8_0x8.subgroup:threads=256
 //! ```
 //!
-//! Weights of a format are square matrices (`--size`, 8,192) of 2 GB in total, more than a cache
-//! holds, in the weight layout of the device ([`Format::kept`]). Independent products read one row
-//! and write separate results. The time includes activation quantisation (`ComputeMode::Int8`),
-//! except for F16. The products with the first and the last matrix are checked against the
-//! reference in double precision. The device is kept busy for half a second, then formats
-//! alternate; the medians of the rounds are printed with their spread. Without `--bench` small
-//! matrices run once, as a test.
+//! The weights of a format are square matrices (`--size`, 8,192) of 2 GB in total, more than a
+//! cache holds, in the weight layout of the device ([`Format::kept`]). Independent products read
+//! the same row and write separate results. The time includes activation quantisation
+//! (`ComputeMode::Int8`), except for F16. The products with the first and the last matrix are
+//! checked against the reference in double precision. The device is kept busy for half a second,
+//! then formats alternate; the medians of the rounds are printed with their spread. Without
+//! `--bench` small matrices run once, as a test.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use warploom::base::{ComputeMode, DType, Dim, Format, Shape, ShapeClass, SymbolValues};
 use warploom::engine::{EngineId, Knobs};
-use warploom::ir::{Graph, Op};
+use warploom::graph::{Graph, Op};
 use warploom::plan::Plan;
 use warploom::provider::DeviceKind;
-use warploom::reference::{self, Data, Tensor};
 use warploom::runtime::{DeviceTensors, Instance, Runtime, WeightSource};
-use warploom::{Error, Result, quant};
+use warploom::{Error, Result};
+use warploom_core::base::{ComputeMode, DType, Dim, Format, Shape, ShapeClass, SymbolValues};
+use warploom_core::quant;
+use warploom_core::reference::{self, Data, Tensor};
 
-/// How long the device is busy before anything counts.
+/// Time that the device is kept busy before the first measurement.
 const WARM_UP: Duration = Duration::from_millis(500);
-/// How long a stretch takes at least.
+/// Minimum duration of a measurement of one row.
 const STRETCH: Duration = Duration::from_millis(100);
 /// Rounds over all formats.
 const ROUNDS: usize = 7;
-/// Bytes of all weights of a graph.
+/// Maximum bytes of the weights of a graph.
 const WEIGHTS: u64 = 2 << 30;
-/// Maximum matrices of a graph.
+/// Maximum number of matrices of a graph.
 const MOST: u64 = 128;
-/// Maximum error of a result relative to the root mean square of all. In `Int8` the reference
-/// rounds too, so that mainly the order of sums remains.
+/// Maximum error of an element relative to the root mean square of all. The reference rounds in
+/// `Int8` too, so errors come mainly from the order of sums.
 const LIMIT: f64 = 1e-2;
 
 /// Command-line options.
@@ -52,7 +53,8 @@ struct Asked {
     timed: bool,
 }
 
-/// The product: one row times `n` x `k` weights, with a result that the next product reads or not.
+/// A kind of product: one row times `n` x `k` weights. If `dependent`, the next product reads the
+/// result.
 #[derive(Clone, Copy)]
 struct Kind {
     format: Format,
@@ -61,17 +63,18 @@ struct Kind {
     k: u64,
 }
 
-/// Many such products on a device.
+/// Many products of a kind on a device, with their times.
 struct Row {
     kind: Kind,
     instance: Instance,
-    /// Bytes of a matrix, and how many there are.
+    /// Bytes of a matrix.
     bytes: u64,
+    /// Number of matrices, which is that of products.
     count: u64,
     engines: String,
-    /// Runs of a stretch.
+    /// Number of runs in a measurement.
     runs: usize,
-    /// Seconds of a product in each round.
+    /// Seconds per product in each round.
     seconds: Vec<f64>,
 }
 
@@ -147,7 +150,7 @@ fn format(text: &str) -> Result<Format> {
     found.ok_or_else(|| Error::invalid(format!("{text:?} is not a format")))
 }
 
-/// `ENGINE:NAME=VALUE`, as of `warploom explain`.
+/// Parses `ENGINE:NAME=VALUE`, as in `warploom explain --knob`.
 fn knob(knobs: Knobs, text: &str) -> Result<Knobs> {
     let parts = text.split_once(':').and_then(|(engine, rest)| {
         let (name, value) = rest.split_once('=')?;
@@ -158,9 +161,9 @@ fn knob(knobs: Knobs, text: &str) -> Result<Knobs> {
     Ok(knobs.set(EngineId::new(engine.to_owned()), name, value))
 }
 
-/// Products of a row with `count` matrices of `n` x `k`, each with a state for its result, or one
-/// chain with a state for its end. With `with_ends`, the first result, the last one and its operand are
-/// outputs.
+/// The graph of `count` products: independent ones with a state for each result, or a chain with a
+/// state for its end. With `with_ends`, the first and the last result are outputs, and of a chain
+/// the last product's operand too.
 fn graph(row: &Kind, count: u64, with_ends: bool) -> Result<Graph> {
     let (mut g, Kind { format, dependent, n, k }) = (Graph::new("matvec"), *row);
     let mode = if format.is_quantised() { ComputeMode::Int8 } else { ComputeMode::F32 };
@@ -186,7 +189,7 @@ fn graph(row: &Kind, count: u64, with_ends: bool) -> Result<Graph> {
     Ok(g)
 }
 
-/// About the magnitude of activations; in a chain each is as large as the previous one.
+/// Pseudorandom values from `-scale` to `scale`.
 fn numbers(count: u64, seed: u64, scale: f32) -> Vec<f32> {
     let mut state = seed + 1;
     let mut next = move || {
@@ -205,15 +208,15 @@ fn floats(bytes: &[u8]) -> Vec<f32> {
 }
 
 impl Row {
-    /// Puts weights on the device and verifies the first product and the last.
+    /// Uploads the weights and verifies the first product and the last.
     fn new(runtime: &Runtime, format: Format, dependent: bool, asked: &Asked) -> Result<Row> {
         let timed = asked.timed;
         let [n, k] = [asked.size; 2];
         let on_cpu = runtime.device().profile().kind == DeviceKind::Cpu;
         let format = if on_cpu { format } else { format.kept(k, true) };
         let kind = Kind { format, dependent, n, k };
-        // Uniform numbers from -1 to 1 have a variance of a third, so sums of k keep the magnitude
-        // of their operands.
+        // Uniform values from -1 to 1 have a variance of a third, so with this scale a sum of k
+        // products has the magnitude of its operands.
         let mut weights = numbers(n * k, 7, (3.0 / k as f32).sqrt());
         let encoded = quant::encode(format, &weights)?;
         quant::decode(format, &encoded, &mut weights)?;
@@ -230,7 +233,7 @@ impl Row {
         let x = numbers(k, 100, 1.0);
         upload("x", &bytes(&x))?;
         for i in 0..count {
-            // Separate states, so that nothing orders them.
+            // Separate states, so that no dependency orders the products.
             resident.state(pool, device, &format!("to{i}"), 4 * n)?;
         }
         let mut instance = |with_ends: bool| {
@@ -259,7 +262,7 @@ impl Row {
         Ok(row)
     }
 
-    /// Seconds of this many runs with one wait at the end.
+    /// Seconds of `runs` runs with one wait at the end.
     fn run(&mut self, runs: usize) -> Result<f64> {
         let begin = Instant::now();
         let start = || self.instance.begin(SymbolValues::new(), Vec::new());
@@ -271,7 +274,7 @@ impl Row {
         Ok(begin.elapsed().as_secs_f64())
     }
 
-    /// Finds how many runs fill a stretch.
+    /// Finds the number of runs that take at least [`STRETCH`].
     fn fit(&mut self) -> Result<()> {
         loop {
             let seconds = self.run(self.runs)?;
@@ -283,7 +286,7 @@ impl Row {
         }
     }
 
-    /// The median of the rounds, and how far the least and the most are from it, in percent.
+    /// The median of the rounds, and the largest deviation from it in percent.
     fn summary(&self) -> (f64, f64) {
         let mut seconds = self.seconds.clone();
         seconds.sort_by(f64::total_cmp);
@@ -298,7 +301,7 @@ impl Row {
 }
 
 impl Kind {
-    /// Holds a product to the reference, which rounds activations alike.
+    /// Compares a product with the reference, which rounds activations in the same way.
     fn verify(&self, weights: &[f32], x: &[f32], made: &[f32]) -> Result<()> {
         let Kind { format, n, k, .. } = *self;
         let single = Kind { dependent: true, ..*self };

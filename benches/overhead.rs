@@ -1,31 +1,31 @@
 //! Host cost of replaying prepared work through wgpu, and the gain of batching.
 //!
-//! First, on wgpu's noop backend: host time of a dispatch, including submit and wait. The goal is
-//! at most 1 us. Then, on the best device: chains of dependent tiny operations, each submitted and
-//! awaited (eager) against one submit (lazy).
+//! First, on wgpu's noop backend: the host time per dispatch, including submit and wait. The goal
+//! is at most 1 us. Then, on the best device: chains of dependent tiny operations, each submitted
+//! and awaited separately (eager), all in one submit (lazy), and as one recording (planned).
 //!
 //! Every chain is verified on the real device before it is timed. `cargo bench --bench overhead`
-//! times them; without `--bench` each figure is taken once, as a test.
+//! prints medians; without `--bench` each time is measured once, as a test.
 
 use std::sync::Arc;
 use std::time::Instant;
 
 use warploom::Error;
-use warploom::base::platform::block_on;
-use warploom::base::{Dim, Symbol, SymbolValues};
 use warploom::kernel::{Access, KernelSpec, SourceSpec};
 use warploom::provider::{
     Args, Binding, BufferRange, Command, Device, DeviceKind, Dispatch, OpenOptions, ParamBlock,
     PreparedId, Provider, Recording, SlotRange, Usage, Word,
 };
 use warploom::webgpu;
+use warploom_core::base::platform::block_on;
+use warploom_core::base::{Dim, Symbol, SymbolValues};
 
 type Result<T> = std::result::Result<T, Error>;
 
-/// Floats in each buffer.
+/// Number of floats in each buffer.
 const ELEMENTS: u64 = 64;
 const N: Symbol = Symbol::new("n");
-/// The most that a dispatch may cost the host, in us.
+/// Maximum host time of a dispatch, in us.
 const GOAL: f64 = 1.0;
 
 /// `y[i] = x[i] + add`, for `i < n`; one workgroup of 64 threads.
@@ -51,7 +51,7 @@ fn kernel() -> KernelSpec {
     })
 }
 
-/// How a chain's sizes are given.
+/// The kind of sizes in a chain.
 #[derive(Clone, Copy, PartialEq)]
 enum Sizes {
     Fixed,
@@ -59,7 +59,8 @@ enum Sizes {
     Symbols,
 }
 
-/// `length` dispatches over two buffers in turn, each adding 1 + i % 7 for i from `start`.
+/// A recording of `length` dispatches that alternate between two buffers. Each adds 1 + i % 7, with
+/// i counted from `start`.
 fn chain(start: usize, length: usize, sizes: Sizes, download: bool) -> Result<Recording> {
     let bytes = 4 * ELEMENTS;
     let mut work = Recording { label: "chain".into(), ..Default::default() };
@@ -94,7 +95,7 @@ fn chain(start: usize, length: usize, sizes: Sizes, download: bool) -> Result<Re
     Ok(work)
 }
 
-/// The value of every element after a chain from zeros.
+/// The value of every element after a chain that begins with zeros.
 fn expected(length: usize) -> f32 {
     (0..length).map(|i| 1.0 + (i % 7) as f32).sum()
 }
@@ -106,7 +107,7 @@ fn args() -> Args {
 struct Bench {
     device: Arc<dyn Device>,
     buffers: [BufferRange; 2],
-    /// Repetitions of each figure; the median is printed.
+    /// Number of measurements of each time; the median is printed.
     runs: usize,
 }
 
@@ -125,18 +126,18 @@ impl Bench {
         self.device.prepare(work, &self.buffers.map(Some))
     }
 
-    /// Zeros in the first buffer.
+    /// Fills the first buffer with zeros.
     fn reset(&self) -> Result<()> {
         self.device.write(self.buffers[0], &[0; 4 * ELEMENTS as usize])
     }
 
-    /// Submits the list once, and waits.
+    /// Submits the whole list once and waits; returns the downloads.
     fn lazy(&self, list: &[(PreparedId, Args)]) -> Result<Vec<Vec<u8>>> {
         let ticket = self.device.submit(list)?;
         Ok(block_on(self.device.wait(ticket))?.downloads)
     }
 
-    /// Submits and awaits each item separately.
+    /// Submits and awaits each item separately; returns the downloads of the last.
     fn eager(&self, list: &[(PreparedId, Args)]) -> Result<Vec<Vec<u8>>> {
         let mut last = Vec::new();
         for item in list {
@@ -169,14 +170,14 @@ fn verify(downloads: &[Vec<u8>], length: usize, what: &str) -> Result<()> {
     }
 }
 
-/// Each operation as separate prepared work; the last one downloads.
+/// A chain with each dispatch as separate prepared work; the last downloads the result.
 fn single_steps(bench: &Bench, length: usize, sizes: Sizes) -> Result<Vec<(PreparedId, Args)>> {
     (0..length)
         .map(|i| Ok((bench.prepare(&chain(i, 1, sizes, i + 1 == length)?)?, args())))
         .collect()
 }
 
-/// Host time for each dispatch on the device that executes nothing; whether the goal is met.
+/// Measures the host time per dispatch on wgpu's noop backend; returns whether the goal is met.
 fn host_cost(real: &Bench, runs: usize) -> Result<bool> {
     const LENGTH: usize = 1000;
     let noop = Bench::new(webgpu::noop_device(&OpenOptions::default()), runs)?;
@@ -204,8 +205,8 @@ fn host_cost(real: &Bench, runs: usize) -> Result<bool> {
         if done != (LENGTH * runs) as u64 {
             return Err(Error::device(format!("{name}: {done} dispatches were counted")));
         }
-        // Recordings of one dispatch are the batcher's case without a plan: they are printed, but
-        // not compared with the goal.
+        // Recordings of one dispatch, as the batcher gathers them without a plan, are not compared
+        // with the goal.
         met &= split || us <= GOAL;
         println!("  {name:<36} {us:>7.3} us");
     }
@@ -240,7 +241,7 @@ fn batching(bench: &Bench) -> Result<()> {
     Ok(())
 }
 
-/// The first device that is not a software device, else the first.
+/// Opens the first device that is not a software device, or else the first.
 fn best_device() -> Result<Arc<dyn Device>> {
     let provider = webgpu::Provider::new();
     let list = block_on(provider.list())?;

@@ -1,22 +1,22 @@
-//! Planning time on one core, without compiling pipelines: the decode graph of a model with
-//! SmolLM2-135M's sizes, and its larger shape classes.
+//! Planning time on one core, without compiling kernels, for each shape class of a model with the
+//! shapes of SmolLM2-135M.
 //!
-//! `cargo bench --bench plan` times it, and fails if the decode plan takes longer than the goal;
-//! without `--bench` each plan is made once, as a test.
+//! `cargo bench --bench plan` fails if the plan of one token takes longer than the goal. Without
+//! `--bench` each plan is made once, as a test.
 
 use std::time::Instant;
 
-use warploom::base::Format;
 use warploom::engine::Registry;
 use warploom::plan::{Options, Plan};
 use warploom::provider::NullProvider;
 use warploom::{Error, Result};
+use warploom_core::base::Format;
 use warploom_llm::shapes::smollm2_135m;
 use warploom_llm::{DecoderOutput, classes};
 
-/// Positions of the cache.
+/// Positions of the KV cache.
 const CONTEXT: usize = 2048;
-/// The most that planning a step of one token may take, in ms.
+/// Maximum median time of planning a run of one token, in ms.
 const GOAL: f64 = 50.0;
 
 fn main() -> Result<()> {

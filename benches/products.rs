@@ -1,5 +1,5 @@
-//! GEMM: square products of lazy tensors, results left on the device. TFLOP/s by size and type, and
-//! the engine used.
+//! GEMM: products of square lazy tensors, with results left on the device. Prints TFLOP/s and the
+//! engine for each size and type.
 //!
 //! ```text
 //! python3 benches/products_torch.py --json torch.json
@@ -8,8 +8,8 @@
 //! cargo bench --bench products -- -d webgpu --types f16 --f16-accumulate   # may accumulate in f16
 //! ```
 //!
-//! The benchmark times a chain of `x = x * b` (`--chain`, 16 products), many chains in sequence
-//! with one wait at the end; both programs do exactly that. Before that, elements of the last
+//! The benchmark times chains of `x = x * b` (`--chain`, 16 products), many in sequence with one
+//! wait at the end; `products_torch.py` does exactly the same. Before that, elements of the last
 //! product are compared with sums in double precision. The device is kept busy for half a second,
 //! then sizes and types alternate, and the medians of the rounds are printed with their spread.
 //! Without `--bench` a small size runs once, as a test.
@@ -18,14 +18,14 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use warploom::base::Shape;
-use warploom::ir::{Graph, Op};
+use warploom::graph::{Graph, Op};
 use warploom::plan::Plan;
 use warploom::{DType, Error, Result, Runtime, Tensor};
+use warploom_core::base::Shape;
 
-/// How long the device is busy before anything counts.
+/// Time that the device is kept busy before the first measurement.
 const WARM_UP: Duration = Duration::from_millis(500);
-/// How long a stretch of one size takes at least.
+/// Minimum duration of a measurement of one size and type.
 const STRETCH: Duration = Duration::from_millis(200);
 /// Rounds over all sizes and types.
 const ROUNDS: usize = 9;
@@ -49,7 +49,7 @@ struct Row {
     a: Tensor,
     b: Tensor,
     engine: String,
-    /// Chains of one stretch.
+    /// Number of chains in a measurement.
     chains: usize,
     /// TFLOP/s of each round.
     rates: Vec<f64>,
@@ -143,9 +143,9 @@ fn dtype(text: &str) -> Result<DType> {
 }
 
 impl Row {
-    /// Puts operands on the device and verifies a chain of them.
+    /// Puts the operands on the device and verifies the last product of a chain.
     fn new(runtime: &Runtime, dtype: DType, size: usize, chain: usize) -> Result<Row> {
-        // Of such numbers a product has the variance of its operand, however long the chain is.
+        // With such values a product has the variance of its operand, however long the chain is.
         let even = (12.0 / size as f32).sqrt();
         let a = ((Tensor::rand(runtime, [size, size], 1) - 0.5) * 3.4).cast(dtype);
         let b = ((Tensor::rand(runtime, [size, size], 2) - 0.5) * even).cast(dtype);
@@ -164,13 +164,13 @@ impl Row {
         (0..length).fold(self.a.clone(), |x, _| x.matmul(&self.b))
     }
 
-    /// Seconds of this many chains, with one wait at the end.
+    /// Seconds of `chains` chains of `length` products, with one wait at the end.
     fn stretch(&self, length: usize, chains: usize) -> Result<f64> {
         let begin = Instant::now();
         let enqueued = || {
             let last = self.chain(length);
             last.realize()?;
-            // Else the device would wait until 1,024 launches are gathered.
+            // Otherwise the batcher would submit only after 1,024 dispatches.
             self.a.runtime().batcher().flush().map(|()| last)
         };
         let mut last = enqueued()?;
@@ -181,7 +181,7 @@ impl Row {
         Ok(begin.elapsed().as_secs_f64())
     }
 
-    /// Finds how many chains fill a stretch.
+    /// Finds the number of chains that take at least [`STRETCH`].
     fn fit(&mut self, length: usize) -> Result<()> {
         loop {
             let seconds = self.stretch(length, self.chains)?;
@@ -202,8 +202,8 @@ impl Row {
             DType::BF16 => 2f64.powi(-8),
             _ => 0.0,
         };
-        // The error of a sum grows with the root of its length, with one rounding per 16 products
-        // in f16.
+        // The error of a sum grows with the square root of its number of roundings; sums in f16
+        // round once per 16 products.
         let sums = match self.engine.contains(".f16_accumulate") {
             true => 2f64.powi(-11) * (1.0 + (n as f64 / 16.0).sqrt()),
             false => f64::from(f32::EPSILON) * (16.0 + (n as f64).sqrt()),
@@ -216,7 +216,7 @@ impl Row {
                     || row.iter().zip(&column).map(|(x, b)| f64::from(*x) * f64::from(*b));
                 let (want, size): (f64, f64) = (products().sum(), products().map(f64::abs).sum());
                 let got = f64::from(corner(y, [i, j], [1, 1])?[0]);
-                // Rounding is to the nearest, of what the sum is off.
+                // The stored result is the inexact sum, rounded to nearest.
                 let most = 1.01 * rounding * want.abs() + sums * size + 1e-7;
                 let off = (got - want).abs();
                 if off.is_nan() || off > most {
@@ -230,7 +230,7 @@ impl Row {
         Ok(())
     }
 
-    /// The median of the rounds, and how far the least and the most are from it, in percent.
+    /// The median of the rounds, and the largest deviation from it in percent.
     fn summary(&self) -> (f64, f64) {
         let mut rates = self.rates.clone();
         rates.sort_by(f64::total_cmp);
@@ -240,12 +240,12 @@ impl Row {
     }
 }
 
-/// Part of a matrix, as numbers.
+/// Reads `rows` x `columns` elements of a matrix, from element `[i, j]` on.
 fn corner(x: &Tensor, [i, j]: [usize; 2], [rows, columns]: [usize; 2]) -> Result<Vec<f32>> {
     x.narrow(0, i..i + rows).narrow(1, j..j + columns).cast(DType::F32).to_vec()
 }
 
-/// The engines of a product of this size.
+/// The ids of the engines that execute a product of this size.
 fn engine(runtime: &Runtime, dtype: DType, size: usize) -> Result<String> {
     let mut graph = Graph::new("product");
     let a = graph.input("a", Shape::new([size, size]), dtype);
@@ -280,10 +280,10 @@ fn tell(rows: &[Row], beside: Option<&str>) -> Result<()> {
     Ok(())
 }
 
-/// Rates by type and size.
+/// TFLOP/s by type and size.
 type Rates = BTreeMap<(String, usize), f64>;
 
-/// What another program measured.
+/// Reads the results of a different program: its name and its rates.
 fn load(path: &str) -> Result<(String, Rates)> {
     let bytes = std::fs::read(path).map_err(|error| Error::io(path, error))?;
     let wrong = |what: &str| Error::bad_file(format!("{path}: {what}"));

@@ -1,32 +1,33 @@
-//! The cost of sampling a token: from rows of logits of vocabulary size, and during decoding.
+//! The cost of sampling a token: from a row of logits, and during decoding.
 //!
-//! First one draw on the device (timestamps) and on the host from the same logits, with the
-//! command's default settings and without limits, at positions whose tokens are compared. Then
-//! tokens per second of the embedded model: logits read back for sampling on the host, sampled on
-//! the device, and eight tokens ahead of the host. `cargo bench --bench sampling` times the device
-//! of `WARPLOOM_DEVICE`, or the best; without `--bench` each figure is taken once, as a test.
+//! First one token is sampled on the device (timestamps) and on the host from the same logits, with
+//! the command's default settings and without limits. Before that, the tokens of some positions are
+//! compared. Then the tokens per second of the embedded model are measured: with logits read back
+//! for sampling on the host, with sampling on the device, and with run-ahead decoding of eight
+//! tokens. `cargo bench --bench sampling` uses the device of `WARPLOOM_DEVICE`, or the best;
+//! without `--bench` it runs briefly, as a test.
 
 use std::time::{Duration, Instant};
 
-use warploom::base::{DType, Dim, Format, Shape, ShapeClass, SymbolValues};
-use warploom::ir::{Graph, Op};
+use warploom::graph::{Graph, Op};
 use warploom::plan::Plan;
 use warploom::runtime::{
     AnalyzeOptions, DeviceTensors, RunOptions, Runtime, WeightSource, run_graph,
 };
-use warploom::sampling::SampleParams;
 use warploom::{Error, Result};
+use warploom_core::base::{DType, Dim, Format, Shape, ShapeClass, SymbolValues};
+use warploom_core::sampling::SampleParams;
 use warploom_llm::{Model, Output, Sampler, Sampling, Session, StepRequest};
 use warploom_models::gguf::Access;
 
 const MODEL: &str =
     concat!(env!("CARGO_MANIFEST_DIR"), "/../models/warploom-tiny-llama-Q4_K_M.gguf");
-/// Logits of a row: of SmolLM2, of Qwen2.5.
+/// Logits per row: the vocabularies of SmolLM2 and Qwen2.5.
 const VOCABULARIES: [usize; 2] = [49_152, 151_936];
-/// Tokens submitted to the device at once.
+/// Number of tokens of one run-ahead request.
 const AHEAD: usize = 8;
 const CONTEXT: usize = 512;
-/// Texts of each way of decoding; the median is printed.
+/// Number of texts generated in each way; the median is printed.
 const ROUNDS: usize = 5;
 
 fn main() -> Result<()> {
@@ -42,7 +43,7 @@ fn main() -> Result<()> {
     decoding(&runtime, if timed { 256 } else { 8 })
 }
 
-/// Numbers as logits are: most near the middle, few far above it.
+/// Pseudorandom values distributed like logits: most near the middle, few far above it.
 fn logits(count: usize) -> Vec<f32> {
     let mut state = 1u64;
     let mut next = move || {
@@ -56,8 +57,8 @@ fn bytes(words: impl IntoIterator<Item = u32>) -> Vec<u8> {
     words.into_iter().flat_map(u32::to_le_bytes).collect()
 }
 
-/// A draw from each of `rows` rows that are one; the token is a state, so that nothing is
-/// downloaded.
+/// A graph that samples a token from each of `rows` equal rows. The tokens are a state, so that
+/// nothing is downloaded.
 fn graph(vocabulary: usize, rows: usize) -> Result<Graph> {
     let mut g = Graph::new("draw");
     let x = g.weight("x", Shape::new([1, vocabulary]), Format::F32);
@@ -79,7 +80,7 @@ fn one_draw(
     let logits = logits(vocabulary);
     let x = bytes(logits.iter().map(|l| l.to_bits()));
     let mut sampler = Sampler::new(sampling.clone())?;
-    // Verified: the tokens of some positions.
+    // Tokens of some positions, to compare device and host.
     let text = [0; 16];
     let draws = bytes((0..text.len()).flat_map(|position| sampling.params(position).words()));
     let bound = [("x".to_string(), x.clone()), ("draws".to_string(), draws)].into();
@@ -127,7 +128,7 @@ fn one_draw(
     Ok(())
 }
 
-/// How a token is chosen.
+/// Where tokens are sampled.
 #[derive(Clone, Copy)]
 enum Way {
     Host,
@@ -144,7 +145,7 @@ fn decoding(runtime: &Runtime, count: usize) -> Result<()> {
         ("drawn on the device", Way::Device, Vec::new()),
         ("drawn eight ahead", Way::Ahead, Vec::new()),
     ];
-    // The first time builds the plans; then the ways alternate, so that other load affects all.
+    // The first round makes the plans. Ways alternate, so that other load affects all of them.
     for round in 0..=ROUNDS {
         for (_, way, rates) in &mut ways {
             let begin = Instant::now();

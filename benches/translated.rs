@@ -1,34 +1,35 @@
-//! Each kernel of language models through two providers: WGSL through wgpu, and its translation,
-//! with the same knobs and memory, alternating. The second must give the results of the first.
+//! Each kernel of language models through two providers, alternating, with the same knobs and
+//! memory: WGSL through wgpu, and its translation. Both must have the same results.
 //!
-//! `cargo bench --bench translated` runs tasks of a 1B and an 8B model (decode and prefill, Q4_K
-//! and Q6_K, both compute modes) from the plans of the first device, on `-a webgpu` and `-b cuda`,
-//! or OpenCL without CUDA, by the engine with the best estimate that both can run. It prints them
-//! by ratio, and the number above 1.25. `--engines 2` also runs the next best, `--model 1b` one
-//! model, `--seconds 300` limits the time, `--json FILE` writes the list. Fails if results differ
-//! or a kernel does not run. Without `--bench` a tiny model runs for some seconds, as a test.
+//! `cargo bench --bench translated` times the tasks of a 1B and an 8B model (decode and prefill,
+//! Q4_K and Q6_K, `F32` and `Int8`) from plans for the first device, on `-a webgpu` and `-b cuda`,
+//! or OpenCL without CUDA, each by the engine with the best estimate that both devices can run. It
+//! prints them in order of the time ratio, and how many are above 1.25. `--engines 2` also runs the
+//! next best engine, `--model 1b` only one model, `--seconds 300` limits the time, `--json FILE`
+//! writes the list. The benchmark fails if results differ or a kernel does not run. Without
+//! `--bench` a tiny model runs for some seconds, as a test.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use serde_json::json;
-use warploom::base::{ComputeMode, Format};
 use warploom::engine::{EngineId, KnobValues};
-use warploom::ir::computing_in;
+use warploom::graph::computing_in;
 use warploom::plan::{Task, tasks};
 use warploom::provider::{DeviceKind, Support, support};
 use warploom::runtime::{Runtime, TuneMode, TuneOptions};
 use warploom::{Error, Result};
+use warploom_core::base::{ComputeMode, Format};
 use warploom_llm::config::Config;
 use warploom_llm::shapes::smollm2_135m;
 use warploom_llm::{DecoderOutput, class_of};
 
-/// Maximum time relative to the kernel through wgpu.
+/// Maximum time relative to the same kernel on the first device.
 const GOAL: f64 = 1.25;
-/// Positions of the cache.
+/// Positions of the KV cache.
 const CONTEXT: usize = 2048;
 
-/// The value of an option of the command line.
+/// The value of a command-line option.
 fn option(name: &str) -> Option<String> {
     std::env::args().skip_while(|argument| argument != name).nth(1)
 }
@@ -38,7 +39,7 @@ fn number(name: &str, otherwise: f64) -> Result<f64> {
     text.parse().map_err(|_| Error::invalid(format!("{name} {text:?} is not a number")))
 }
 
-/// Names and numbers of the models. Two layers: all others are equal tasks.
+/// Names and configurations of the models. Two layers are enough: further ones have equal tasks.
 fn models(timed: bool) -> Vec<(&'static str, Config)> {
     let layers = 2;
     if !timed {
@@ -60,15 +61,15 @@ fn models(timed: bool) -> Vec<(&'static str, Config)> {
         .collect()
 }
 
-/// A kernel, or the few of one task, to be timed.
+/// A task and an engine to time it with.
 struct Row {
-    /// `8b decode q4_k int8`.
+    /// Model, phase, format and mode, such as `8b decode q4_k int8`.
     of: String,
     task: Task,
     engine: EngineId,
 }
 
-/// Why the second device cannot run a kernel of a row, by its own word.
+/// The reason why the second device cannot run a kernel of a row, or `None` if it can.
 fn refused(row: &Row, [a, b]: [&Runtime; 2]) -> Result<Option<String>> {
     let trial = row.task.trial(a.registry(), &row.engine, &KnobValues::default())?;
     let (recording, _) = trial.recording(&row.task.contents, (1, 1), false);
@@ -79,9 +80,8 @@ fn refused(row: &Row, [a, b]: [&Runtime; 2]) -> Result<Option<String>> {
     }))
 }
 
-/// Tasks of the first device's plans without duplicates and without those that have one candidate,
-/// each with this many engines that both devices can run, best estimate first; engines that the
-/// second device refuses are recorded.
+/// The distinct tasks of the first device's plans, each with up to `engines` engines that both
+/// devices can run, best estimate first. Why the second device cannot run others is recorded.
 fn rows(both: [&Runtime; 2], timed: bool, engines: usize, found: &mut Found) -> Result<Vec<Row>> {
     let runtime = both[0];
     let (mut rows, mut known) = (Vec::new(), BTreeSet::new());
@@ -137,7 +137,7 @@ fn main() -> Result<()> {
     };
     let (a, b) = match (first, second) {
         (Ok(a), Ok(b)) => (a, b),
-        // The machine of a test may have one device, or none.
+        // As a test it may run on a machine with one device or none.
         (Err(error), _) | (_, Err(error)) if !timed => {
             println!("skipped: {error}");
             return Ok(());
@@ -179,15 +179,15 @@ fn main() -> Result<()> {
     }
 }
 
-/// What came of the rows.
+/// The results of all rows.
 #[derive(Default)]
 struct Found {
     timed: Vec<Timed>,
-    /// The second device's reason for refusing an engine of the first.
+    /// Reasons why the second device cannot run an engine of the first.
     unsupported: Vec<String>,
-    /// The error, or another reason why it does not run.
+    /// Rows that failed: with the error, or with the first wrong result.
     failed: Vec<String>,
-    /// Rows that were skipped for lack of time.
+    /// Number of rows that were skipped for lack of time.
     left: usize,
 }
 
@@ -198,9 +198,9 @@ struct Timed {
     shapes: String,
     engine: EngineId,
     kernels: Vec<String>,
-    /// Median microseconds on either device, at the first point.
+    /// Median microseconds on each device, at the first of [`Task::points`].
     us: [f64; 2],
-    /// The median over rounds and points of the second's time over the first's.
+    /// The second device's time divided by the first's: the median over rounds and points.
     ratio: f64,
 }
 

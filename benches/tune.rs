@@ -1,27 +1,28 @@
-//! The tuner against the estimates: 40 shapes of GEMM, GEMV, norms and attention on the best
-//! device.
+//! The tuner's choices against those of the estimates, for 40 shapes of GEMM, GEMV, norms, softmax
+//! and attention on the best device.
 //!
-//! Each shape is tuned; then the estimated and the tuned choice alternate for 30 rounds, timed by
+//! Each shape is tuned. Then the estimated and the tuned choice alternate for 30 rounds, timed by
 //! device timestamps if available, after 500 ms of work that raises the clock. Before that both are
 //! checked against each other, and small shapes against the reference. At the end a second runtime
-//! with the same cache must find nothing to search. Any failure of these fails the benchmark.
+//! with the same cache must find nothing to search. If one of these checks fails, so does the
+//! benchmark.
 //!
-//! `cargo bench --bench tune` runs all shapes; `-- --shapes 6` every sixth, `-- --seconds 4` limits
-//! the search of each. Without `--bench` a few small ones run, as a test.
+//! `cargo bench --bench tune` runs all shapes, `-- --shapes 6` about six of them; `-- --seconds 4`
+//! limits the search for each. Without `--bench` a few small shapes run, as a test.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use warploom::base::{ComputeMode, DType, Dim, Format, Shape, ShapeClass, SymbolValues};
-use warploom::ir::{Graph, Op};
+use warploom::graph::{Graph, Op};
 use warploom::plan::{Task, tasks};
 use warploom::provider::DeviceKind;
-use warploom::quant;
-use warploom::reference::{Data, Tensor};
 use warploom::runtime::{
     RunOptions, Runtime, RuntimeBuilder, Timing, TuneCache, TuneMode, TuneOptions, run_graph,
 };
 use warploom::{Error, Result};
+use warploom_core::base::{ComputeMode, DType, Dim, Format, Shape, ShapeClass, SymbolValues};
+use warploom_core::quant;
+use warploom_core::reference::{Data, Tensor};
 use warploom_testkit::{Binding, Case, Outcome, Tolerance, run_case};
 
 /// Rounds of the comparison.
@@ -30,21 +31,21 @@ const ROUNDS: usize = 30;
 const TUNED: f64 = 1.03;
 /// Maximum time of the estimate's choice relative to the tuned one.
 const ESTIMATED: f64 = 1.25;
-/// Multiplications up to which a shape is held to the reference, which takes its time.
+/// Maximum multiplications of a shape that is checked against the reference, which is slow.
 const SMALL: usize = 1 << 22;
 
-/// A shape.
+/// An operation and its sizes.
 #[derive(Clone, Copy, Debug)]
 enum Work {
-    /// `[m, k] x [n, k]` of packed weights.
+    /// m, n, k: `[m, k]` times the transpose of stored weights `[n, k]`.
     Linear(usize, usize, usize, Format, ComputeMode),
-    /// `[b, m, k] x [b, k, n]` of f32.
+    /// b, m, n, k: `[b, m, k]` times `[b, k, n]`, in f32.
     MatMul(usize, usize, usize, usize),
     /// Rows and columns.
     RmsNorm(usize, usize),
     LayerNorm(usize, usize),
     Softmax(usize, usize),
-    /// Tokens, heads, heads of keys, elements of a head, keys.
+    /// Tokens, heads, KV heads, head size, keys.
     Attention(usize, usize, usize, usize, usize),
 }
 
@@ -97,7 +98,7 @@ const SHAPES: [Work; 40] = [
     Attention(512, 32, 8, 128, 512),
 ];
 
-/// What runs where nothing is timed.
+/// The shapes of a run without `--bench`.
 const FEW: [Work; 6] = [
     Linear(1, 64, 256, Format::Q4K, F32),
     Linear(33, 64, 256, Format::Q8_0, F32),
@@ -131,8 +132,7 @@ impl Work {
         }
     }
 
-    /// The graph, and the storage formats of its operands, which are inputs except for weights of
-    /// products.
+    /// The graph. Operands are inputs, except for the weights of `Linear` and the KV cache.
     fn graph(self) -> Result<Graph> {
         let mut g = Graph::new(self.name());
         let mut input = |name: &str, dims: &[usize]| {
@@ -163,7 +163,7 @@ impl Work {
             }
             Attention(tokens, heads, kv, head, keys) => {
                 let q = input("q", &[tokens, heads, head]);
-                // A cache on the device, as in a session.
+                // The KV cache is on the device, as in a session.
                 let cache = Shape::new([keys, kv, head]);
                 let k = g.state("k", cache.clone(), DType::F32);
                 let v = g.state("v", cache, DType::F32);
@@ -187,7 +187,7 @@ impl Work {
         }
     }
 
-    /// The graph with f32 inputs, as the reference needs it.
+    /// The graph with pseudorandom values for all operands, for a comparison with the reference.
     fn case(self) -> Result<Case> {
         let graph = self.graph()?;
         let mut bindings = BTreeMap::new();
@@ -213,7 +213,7 @@ impl Work {
     }
 }
 
-/// From -1 to 1.
+/// Pseudorandom values from -1 to 1.
 fn numbers(count: usize, seed: u64) -> Vec<f32> {
     let mut state = seed + 1;
     let mut next = move || {
@@ -223,7 +223,7 @@ fn numbers(count: usize, seed: u64) -> Vec<f32> {
     (0..count).map(|_| next()).collect()
 }
 
-/// The value of an option of the command line.
+/// The value of a command-line option.
 fn option(name: &str) -> Option<f64> {
     let mut arguments = std::env::args().skip_while(|argument| argument != name);
     arguments.nth(1).and_then(|value| value.parse().ok())
@@ -239,7 +239,7 @@ fn main() -> Result<()> {
         Runtime::builder().tune(TuneMode::Cached).tune_cache(TuneCache::at(&folder))
     };
     let done = all(&start, &shapes, timed);
-    // Of a bench that failed as well.
+    // Also after a failure.
     let _ = std::fs::remove_dir_all(&folder);
     done
 }
@@ -297,8 +297,11 @@ fn all(start: &dyn Fn() -> RuntimeBuilder, shapes: &[Work], timed: bool) -> Resu
     }
 }
 
-/// A line of the table, and the tuned choice's time relative to the estimate's: 1 if both are the
-/// same, regardless of noise.
+/// Compares the tuned choice of a task with the estimated one. Returns the line to print and the
+/// ratio of tuned to estimated time, which is 1 if both choices are the same.
+///
+/// # Errors
+/// If a result is wrong, or the device fails.
 fn compared(
     runtime: &Runtime,
     work: Work,

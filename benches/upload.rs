@@ -1,27 +1,28 @@
-//! Uploads to a device: from ordinary memory, from pinned memory if the provider has it (CUDA), and
-//! from a mapped file by the path of model weights. GB/s; all bytes are read back and compared
-//! afterwards.
+//! Upload bandwidth in GB/s: from ordinary memory, from pinned memory if the provider has it
+//! (CUDA), and from a mapped file, as the weights of a model are uploaded. All bytes are read back
+//! and compared afterwards.
 //!
-//! `cargo bench --bench upload` uploads 1 GiB 15 times each on the best device; `-- -d cuda`,
-//! `--mib 256`, `--rounds 5`. `benches/upload_torch.py` copies as much with PyTorch. Without
-//! `--bench` it is a test with 4 MiB.
+//! `cargo bench --bench upload` uploads 1 GiB 15 times from each on the best device; `-- -d cuda`
+//! selects a device, `--mib 256` the size, `--rounds 5` the number of uploads.
+//! `benches/upload_torch.py` makes the same copies with PyTorch. Without `--bench` it uploads 4
+//! MiB, as a test.
 
 use std::io::Write;
 use std::time::Instant;
 
-use warploom::base::Dim;
-use warploom::base::platform::block_on;
-use warploom::native::cuda;
 use warploom::provider::{
     Args, BufferRange, Command, Device, Recording, Resource, SlotRange, Usage,
 };
 use warploom::runtime::{DeviceTensors, Runtime, TuneMode, WeightSource};
 use warploom::{Error, Result};
+use warploom_core::base::Dim;
+use warploom_core::base::platform::block_on;
+use warploom_native::cuda;
 
 /// Bytes read back at a time.
 const PIECE: u64 = 64 << 20;
 
-/// The value of an option of the command line.
+/// The value of a command-line option.
 fn option(name: &str) -> Option<String> {
     std::env::args().skip_while(|argument| argument != name).nth(1)
 }
@@ -51,20 +52,20 @@ fn main() -> Result<()> {
     }
     let path = std::env::temp_dir().join(format!("warploom-bench-upload-{}", std::process::id()));
     let done = from_file(&runtime, &path, &data, rounds);
-    // Of a bench that failed as well.
+    // Also after a failure.
     let _ = std::fs::remove_file(&path);
     done
 }
 
-/// Four bytes that encode their position.
+/// Four bytes derived from their position, so that misplaced data shows.
 fn scrambled(i: u32) -> [u8; 4] {
     (i.wrapping_mul(0x9E37_79B9) ^ (i >> 7)).to_le_bytes()
 }
 
-/// The destination of an upload.
+/// Makes one upload and returns its destination.
 type Upload<'a> = dyn FnMut() -> Result<BufferRange> + 'a;
 
-/// One call of `Device::write` into a buffer that is there.
+/// An upload by one call of `Device::write` into an existing buffer.
 fn write<'a>(
     runtime: &'a Runtime,
     from: &'a [u8],
@@ -75,18 +76,18 @@ fn write<'a>(
     Ok(move || device.write(to, from).map(|()| to))
 }
 
-/// As a session takes its weights from a model's file, memory for them included. The file is in the
-/// system's cache.
+/// Measures uploads from a mapped file, as a session uploads weights, including the allocation of
+/// device memory. The file is in the system's page cache.
 fn from_file(runtime: &Runtime, path: &std::path::Path, data: &[u8], rounds: usize) -> Result<()> {
     let failed = |error: std::io::Error| Error::invalid(format!("{}: {error}", path.display()));
     let mut file = std::fs::File::create_new(path).map_err(failed)?;
     file.write_all(data).map_err(failed)?;
     let file = std::fs::File::open(path).map_err(failed)?;
-    // SAFETY: a file of this process alone, which nobody writes to any more.
+    // SAFETY: this process created the file and does not write to it again.
     let mapped = unsafe { memmap2::Mmap::map(&file) }.map_err(failed)?;
     let mut last = None;
     let mut upload = || {
-        // The pool gives the memory of the run before.
+        // Frees the memory of the previous upload, which the pool then reuses.
         last = None;
         let mut resident = DeviceTensors::new();
         let weights = [WeightSource { name: "w", bytes: &mapped }];
@@ -98,7 +99,7 @@ fn from_file(runtime: &Runtime, path: &std::path::Path, data: &[u8], rounds: usi
     measure(runtime, "a mapped file", data, rounds, &mut upload)
 }
 
-/// Runs, with a wait for all bytes at the end of each, compares and prints.
+/// Times uploads, each until all bytes are on the device; compares the bytes; prints the result.
 fn measure(
     runtime: &Runtime,
     what: &str,
@@ -138,7 +139,7 @@ fn measure(
     Ok(())
 }
 
-/// Waits until the device has the data: a submit follows the write.
+/// Waits until written data is on the device, with an empty submit after the write.
 fn arrived(device: &dyn Device) -> Result<()> {
     let nothing = Recording { label: "arrived".into(), ..Default::default() };
     let id = device.prepare(&nothing, &[])?;

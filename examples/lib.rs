@@ -1,1 +1,2 @@
-//! Example programs of warploom, each a file of this folder: `cargo run --example tensor`.
+//! Example programs for warploom, one per file of this folder. Run one with
+//! `cargo run --example tensor`.

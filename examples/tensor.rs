@@ -1,5 +1,5 @@
-//! Trains a small network to tell points inside a ring from those outside, gradients by hand:
-//! `cargo run --release --example tensor`.
+//! Trains a small network to distinguish points inside a ring from points outside, with
+//! hand-written gradients: `cargo run --release --example tensor`.
 
 use warploom::{DType, Runtime, Tensor};
 
@@ -25,7 +25,7 @@ fn main() -> warploom::Result<()> {
         let guess = (hidden.matmul(&w2) + &b2).sigmoid();
         let right = guess.gt(0.5).eq(inside.gt(0.5)).cast(DType::F32).mean(..);
 
-        // The derivative of the cross entropy at the sigmoid, and back through the layers.
+        // Backpropagation from the derivative of the cross entropy at the sigmoid's input.
         let error = (&guess - &inside) / POINTS;
         let back = error.matmul(w2.t()) * (1 - hidden.square());
         let rate = 4.0 / (1.0 + step as f32 / 500.0);

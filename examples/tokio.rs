@@ -1,5 +1,5 @@
-//! Reads and text on tokio's current-thread runtime, next to a timer of the same thread:
-//! `cargo run --example tokio -- DEVICE PROMPT`.
+//! Reads a tensor and generates text on tokio's current-thread runtime, while a timer runs on the
+//! same thread: `cargo run --example tokio -- DEVICE PROMPT`.
 
 use std::ops::ControlFlow;
 use std::time::Duration;
@@ -28,7 +28,7 @@ async fn run() -> warploom::Result<()> {
     let x = Tensor::randn(&runtime, [1024, 1024], 1);
     println!("{}", x.matmul(&x).square().mean(..).item_async::<f32>().await?);
 
-    // Opening a model reads a file and uploads its weights: on a thread that may block.
+    // Opening a model reads a file and uploads its weights, so it runs on a blocking thread.
     let opened = tokio::task::spawn_blocking(move || {
         let model = Model::open("models/warploom-tiny-llama-Q4_K_M.gguf", Access::Mmap)?;
         Session::builder(model).runtime(runtime).build()

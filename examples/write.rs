@@ -1,4 +1,4 @@
-//! Text from a GGUF file in twenty lines: `cargo run --example write -- FILE DEVICE PROMPT`.
+//! Generates text with a model from a GGUF file: `cargo run --example write -- FILE DEVICE PROMPT`.
 
 use std::io::Write;
 use std::ops::ControlFlow;

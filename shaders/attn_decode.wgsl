@@ -45,7 +45,7 @@ fn sizes() -> vec2<u32> {
 }
 
 #import fusion_store
-#ifdef hands_on
+#ifdef quant_epilogue
 const QUANT_VALUES: u32 = min(WG, HEAD_DIM);
 const_assert HEAD_DIM % 32u == 0u;
 #import quant_epilogue
@@ -165,14 +165,14 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, place: Place) {
             sum += team_sums[other * NUMS + d];
         }
         for (var i = 0u; i < STEP; i++) {
-#ifdef hands_on
+#ifdef quant_epilogue
             made[d * STEP + i] = store(wid.y, wid.x, d * STEP + i, element(sum, i) * factor);
 #else
             store(wid.y, wid.x, d * STEP + i, element(sum, i) * factor);
 #endif
         }
     }
-#ifdef hands_on
+#ifdef quant_epilogue
     workgroupBarrier();
     for (var base = 0u; base < HEAD_DIM; base += WG) {
         let at = min(base + lid, HEAD_DIM - 1u);

@@ -5,15 +5,15 @@
 // HEAD_DIM / EACH lanes share a key, 16 bytes each, with AT_ONCE loads in flight. The workgroup
 // that takes the last ticket of a token and its heads merges their slices and resets the ticket to
 // zero (last-block reduction).
-// Kin to Flash-Decoding (Dao et al., 2023), merged as the last block does in CUDA's threadFenceReduction.
-// part: per token, kv head, chunk of heads and slice: HEADS weighted sums of v. After all of them
-// (m, sum of w) of each; w = exp2(score - m), scores in powers of two.
+// Kin to Flash-Decoding (Dao et al., 2023), merged by the last block, as in CUDA's threadFenceReduction.
+// part: per token, kv head, chunk of heads and slice: HEADS weighted sums of v. After all of
+// these, (m, sum of w) of each; w = exp2(score - m), scores multiplied by log2(e).
 // Why: split keys raise occupancy, and a second launch would wait for all workgroups of this one.
 // Partials are stored, read and counted atomically, with a storageBarrier after the stores. WGSL
-// orders only the workgroup there; devices that run this kernel order memory device-wide.
+// orders only the workgroup's accesses there; devices that run this kernel order memory device-wide.
 // f16_kv: k and v are f16. settled: rows of k and v before `past` are from earlier runs, so the
-// first keys load before q, which the previous launch may still write: 1.4 to 2.2 % per token of
-// small models with 512 keys on an H100.
+// first keys load before q, which the previous launch may still write: saves 1.4 to 2.2 % of the
+// time per token of small models with 512 keys on an H100.
 #import key_range
 #import key_slices
 
@@ -75,7 +75,7 @@ fn sizes() -> vec2<u32> {
 }
 
 #import fusion_store
-#ifdef hands_on
+#ifdef quant_epilogue
 const QUANT_VALUES: u32 = WG;
 const_assert HEAD_DIM % 32u == 0u;
 #import quant_epilogue
@@ -355,7 +355,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, thread: Thread) {
 #end
         }
         let head = min(first_head + h, last_head);
-#ifdef hands_on
+#ifdef quant_epilogue
         let gain = quant_gain(head * HEAD_DIM + d);
         var value = 0.0;
         if (exists) {

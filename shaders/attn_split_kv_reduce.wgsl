@@ -44,7 +44,7 @@ fn sizes() -> vec2<u32> {
 }
 
 #import fusion_store
-#ifdef hands_on
+#ifdef quant_epilogue
 const QUANT_VALUES: u32 = HEAD_DIM;
 const_assert QUANT_VALUES <= WG && QUANT_VALUES % 32u == 0u;
 #import quant_epilogue
@@ -115,7 +115,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
         }
     }
     workgroupBarrier();
-#ifdef hands_on
+#ifdef quant_epilogue
     let gain = quant_gain(wid.x * HEAD_DIM + lid % HEAD_DIM);
     var value = 0.0;
 #endif
@@ -124,13 +124,13 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
         for (var other = 1u; other < TEAMS; other++) {
             sum += team_sums[other * HEAD_DIM + d];
         }
-#ifdef hands_on
+#ifdef quant_epilogue
         value = store(wid.y, wid.x, d, sum * factor);
 #else
         store(wid.y, wid.x, d, sum * factor);
 #endif
     }
-#ifdef hands_on
+#ifdef quant_epilogue
     // A thread has at most one element.
     let column = wid.x * HEAD_DIM + min(lid, HEAD_DIM - 1u);
     quant_epilogue(lid, QuantValue(wid.y, column, value, gain, lid < HEAD_DIM));

@@ -58,7 +58,7 @@ fn sizes() -> vec2<u32> {
 }
 
 #import fusion_store
-#ifdef hands_on
+#ifdef quant_epilogue
 const QUANT_VALUES: u32 = HEAD_DIM;
 const_assert QUANT_VALUES % 32u == 0u;
 #import quant_epilogue
@@ -196,7 +196,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, thread: Thread) {
     }
     workgroupBarrier();
     let element = thread.lid % HEAD_DIM;
-#ifdef hands_on
+#ifdef quant_epilogue
     let gain = quant_gain(wid.x * HEAD_DIM + element);
     var value = 0.0;
     if (thread.lid < HEAD_DIM) {

@@ -3,7 +3,7 @@
 // weights4(start, c, k) = w[c .. c + 4] of a row, c a multiple of 4. For matvec, a row is split
 // into units of UNIT_LEN weights, one thread each, and a unit into PARTS parts of 4 neighbours. If
 // PARTIAL is true, columns from k on are 0 and x must not be read there.
-// Packed formats also give weights as scale * code + bias, for int8 products. part_codes gives the
+// Packed formats also supply weights as scale * code + bias, for int8 products. part_codes gives the
 // four codes of a part, one byte each, -128 to 127. A unit's parts form GROUPS groups of RUN, each
 // within 32 columns, with one group_scale and one group_bias (0 unless BIASED; equal over the 32
 // columns if BIASED_EVENLY). 8 / RUN neighbouring units share 32 columns. quantize_activations stores a

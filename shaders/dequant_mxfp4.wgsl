@@ -1,7 +1,7 @@
 // Weights as MXFP4: w = 2^(e - 128) * value of q in blocks of 32 (17 bytes): a byte e, then 16
-// bytes; byte j holds weight j in its low and weight 16 + j in its high nibble. q is a sign, two
-// bits of exponent and one of mantissa; the values here are twice its numbers. Scales below 2^-126
-// count as 0, since GPUs may flush subnormals. The contract is in dequant_f32.wgsl.
+// bytes; byte j holds weight j in its low and weight 16 + j in its high nibble. q is FP4
+// (E2M1: a sign, two exponent bits, one mantissa bit); its values here are doubled, hence 2^(e - 128).
+// Scales below 2^-126 count as 0, since GPUs may flush subnormals. The contract is in dequant_f32.wgsl.
 // Work split: a unit is 4 bytes, so 8 weights; four threads read one block and 64 contiguous bytes
 // of x.
 alias WeightWord = u32;

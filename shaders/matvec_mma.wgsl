@@ -11,8 +11,8 @@
 // columns with common scales. Weights are loaded one turn early.
 // scaled: fused RMS norm: sums of squares of 32 columns each follow the factors of x, and their
 // root mean square scales the products.
-// hands_on (of a fusion): quant epilogue: the workgroup quantises its 32 evaluations of 8 rows for
-// the next product.
+// quant_epilogue (of a fusion): the workgroup quantises its 32 evaluations of 8 rows for the next
+// product.
 #import dequant_*
 #import mma_int8
 
@@ -71,7 +71,7 @@ fn product(r: u32, i: u32, place: Place) -> f32 {
 #import fusion_rows
 #import matvec_sum
 #import fusion_fetch
-#ifdef hands_on
+#ifdef quant_epilogue
 // Values handed on per turn: few threads take several.
 const QUANT_VALUES: u32 = min(32u * M, WG);
 const_assert TASK_ROWS == 32u * ANCHORS && QUANT_VALUES % 32u == 0u;
@@ -106,7 +106,7 @@ fn main(
     if (place.lid < each * M) {
         fetched = fetch(task, place.lid % each, first_i + place.lid / each);
     }
-#ifdef hands_on
+#ifdef quant_epilogue
     let own_column = task.first + place.lid % 32u;
     let gain = quant_gain(own_column);
 #endif
@@ -132,7 +132,7 @@ fn main(
         if (first_o > 0u) {
             fetched = fetch(task, e, first_i + i);
         }
-#ifdef hands_on
+#ifdef quant_epilogue
         var value = 0.0;
 #endif
         if (o < each * M) {
@@ -141,13 +141,13 @@ fn main(
                 second = product(min(e + each, TASK_ROWS - 1u), i, place);
             }
             let made = product(e, i, place);
-#ifdef hands_on
+#ifdef quant_epilogue
             value = finish(task, e, first_i + i, made, second, fetched);
 #else
             finish(task, e, first_i + i, made, second, fetched);
 #endif
         }
-#ifdef hands_on
+#ifdef quant_epilogue
         let exists = place.lid < QUANT_VALUES && first_i + i < params.m;
         quant_epilogue(place.lid, QuantValue(first_i + i, own_column, value, gain, exists));
         // quant_epilogue may reuse workgroup memory that was read above.

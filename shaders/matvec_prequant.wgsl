@@ -7,11 +7,10 @@
 // Why: a packed int8 dot product takes one instruction, floats a conversion and a product per
 // weight. x is quantised once for all workgroups.
 // headers: Q4_K and Q5_K, K columns in planes; see prequant_headers. eights (Q6_Kx8), trits (TQ2_0),
-// blocks (Q4_0x8, Q8_0x8), several (eight rows of x): other inner loops, each in its codes_* file.
+// blocks (Q4_0x8, Q8_0x8), several (eight rows of x): other inner loops, each in its prequant_* file.
 // scaled: fused RMS norm: sums of squares of 32 columns each follow the factors of x, and their
 // root mean square scales the products.
-// hands_on (of a fusion): quant epilogue: the workgroup quantises its 32 evaluations for the next
-// product.
+// quant_epilogue (of a fusion): the workgroup quantises its 32 evaluations for the next product.
 #import dequant_*
 
 override WG: u32 = 64;
@@ -66,7 +65,7 @@ fn product(r: u32, i: u32, place: Place) -> f32 {
 #import fusion_rows
 #import matvec_sum
 #import fusion_fetch
-#ifdef hands_on
+#ifdef quant_epilogue
 const QUANT_VALUES: u32 = 32u * M;
 const_assert TASK_ROWS == 32u * ANCHORS && QUANT_VALUES <= WG;
 #import quant_epilogue
@@ -96,7 +95,7 @@ fn main(
     if (place.lid < each * M) {
         fetched = fetch(task, place.lid % each, first_i + place.lid / each);
     }
-#ifdef hands_on
+#ifdef quant_epilogue
     let quant_column = task.first + place.lid % 32u;
     let quant_row = first_i + place.lid / 32u;
     let gain = quant_gain(quant_column);
@@ -136,13 +135,13 @@ fn main(
         if (ANCHORS == 2u) {
             second = product(min(e + each, TASK_ROWS - 1u), i, place);
         }
-#ifdef hands_on
+#ifdef quant_epilogue
         value = finish(task, e, first_i + i, product(e, i, place), second, fetched);
 #else
         finish(task, e, first_i + i, product(e, i, place), second, fetched);
 #endif
     }
-#ifdef hands_on
+#ifdef quant_epilogue
     let exists = place.lid < QUANT_VALUES && quant_row < params.m;
     quant_epilogue(place.lid, QuantValue(quant_row, quant_column, value, gain, exists));
 #endif

@@ -1,5 +1,5 @@
 // pool2d_max: the largest x; -inf if the window is entirely outside. One of the operations of
-// pool2d.wgsl. The bits are a variable: WGSL has no infinity literal and no constant may be one.
+// pool2d.wgsl. The bits are in a variable: WGSL has no infinity literal, and no constant may be infinite.
 var<private> infinity: u32 = 0xff800000u;
 
 fn identity() -> f32 {

@@ -1,5 +1,5 @@
 // reduce_min: y = smallest x; inf for len 0. One of the operations of reduce.wgsl.
-// The bits are a variable: WGSL has no infinity literal and no constant may be one.
+// The bits are in a variable: WGSL has no infinity literal, and no constant may be infinite.
 var<private> infinity: u32 = 0x7f800000u;
 
 fn identity() -> f32 {

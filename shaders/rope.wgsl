@@ -1,5 +1,5 @@
-// rope_*: rotary position embedding: each pair (a, b) of the first rot_dim elements of a head turns
-// by t = positions[token] * freqs[j]: (a cos t - b sin t, a sin t + b cos t); the rest is copied. x
+// rope_*: rotary position embedding: each pair (a, b) of the first rot_dim elements of a head is
+// rotated by t = positions[token] * freqs[j]: (a cos t - b sin t, a sin t + b cos t); the rest is copied. x
 // [tokens, heads, head_dim] strided, positions [tokens] i32, freqs [rot_dim / 2], y
 // [tokens, heads, head_dim].
 // Work split: one thread per pair or two copied elements, workgroups of 64 folded over grid x and

@@ -1,8 +1,8 @@
-// sample: on-device sampling: y[r] = an index drawn from the logits x[r, ..] with parameters
-// draws[r, 0..7] (src/sampling): of the top_k largest (ties by lower index) those in top_p, of those
-// the ones of at least min_p, one by its weight 2^(-scale * (best - x)). x [rows, cols] with a row
-// stride, draws [rows, 7], y [rows]. If a logit is NaN or plus infinity: the index of the first one
-// with the highest bit set; if all are minus infinity: 0xffffffff (sampling::NoToken).
+// sample: on-device sampling: y[r] = an index sampled from the logits x[r, ..] with parameters
+// draws[r, 0..7] (src/sampling): the top_k largest (ties by lower index) are reduced to those in top_p,
+// these to those of at least min_p, and one is drawn by weight 2^(-scale * (best - x)). x [rows, cols]
+// with a row stride, draws [rows, 7], y [rows]. If a logit is NaN or plus infinity: the index of the
+// first such logit, with the highest bit set; if all are minus infinity: 0xffffffff (sampling::NoToken).
 // Work split: one workgroup per row. The top_k-th of the threads' largest logits bounds the
 // candidates; a second pass collects them in workgroup memory, ranks each and scans sums in order.
 // If top_k is above 256 (or all), or too many logits are equal, sample_radix searches the entire

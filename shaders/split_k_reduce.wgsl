@@ -14,7 +14,7 @@ override K: u32 = 1024;
 // Threads of every subgroup, or 0 if sizes vary.
 override SUB: u32 = 0;
 
-#ifdef hands_on
+#ifdef quant_epilogue
 // With a quant epilogue, a workgroup makes all evaluations of a row.
 const TURNS: u32 = (K + WG - 1u) / WG;
 const TASK_ROWS: u32 = TURNS * WG * 2u;
@@ -39,7 +39,7 @@ struct Params {
 
 #import fusion_rows
 
-#ifdef hands_on
+#ifdef quant_epilogue
 #import row_quant_epilogue
 #else
 @compute @workgroup_size(WG)

@@ -3,10 +3,10 @@
 //! OpenCL, and the CPU with SIMD.
 //!
 //! It needs no vendor toolkit to build and no driver to start. It detects the available devices,
-//! selects the best one and logs the reason. Only reads wait for a GPU. Errors name the file, field,
-//! shape, node or device.
+//! selects the best one and logs the reason. Only reads wait for a GPU. Errors name the file,
+//! field, shape, node or device.
 //!
-//! Methods with plain names block and exist on native builds only. Their twins with `_async` exist
+//! Methods with plain names block and exist on native builds only. Their `_async` versions exist
 //! everywhere, and their futures never block the thread that polls them. See [`tensor`] and the
 //! example `tokio`.
 //!
@@ -31,14 +31,14 @@
 //! # }
 //! ```
 //!
-//! Operations only record. A read or `realize` runs them; see [`tensor`].
+//! Operations are only recorded. A read or `realize` runs them; see [`tensor`].
 //!
 //! # A graph
 //!
 //! ```
 //! use std::collections::BTreeMap;
-//! use warploom::base::{DType, Shape, SymbolValues};
-//! use warploom::ir::{BinaryOp, Graph, Op, UnaryOp};
+//! use warploom::{DType, Shape, SymbolValues};
+//! use warploom::graph::{BinaryOp, Graph, Op, UnaryOp};
 //! use warploom::runtime::{RunOptions, Runtime, run_graph};
 //!
 //! # fn main() -> warploom::Result<()> {
@@ -74,12 +74,13 @@
 //! | `translate` | yes | WGSL to CUDA/OpenCL C, CPU interpreter; for `cuda`, `opencl`, `packs` |
 //!
 //! The CPU provider is always included. Language models, the HTTP server and the embedded model are
-//! crates of their own: `warploom-llm`, `warploom-serve`, `warploom-tiny-model`.
+//! separate crates: `warploom-llm`, `warploom-serve`, `warploom-tiny-model`.
 //!
-//! Modules follow the order of their layers: each uses only the ones above it. `ARCHITECTURE.md`
-//! has the map.
+//! Modules form layers, lowest first: `webgpu`; `memory` and `engine`; `plan`; `runtime`. Each uses
+//! only the layers below it. `ARCHITECTURE.md` has the map.
 
 pub mod engine;
+#[doc(hidden)] // Internals: buffers of runtimes and plans.
 pub mod memory;
 pub mod plan;
 pub mod runtime;
@@ -90,13 +91,17 @@ pub mod webgpu;
 pub use half::{bf16, f16};
 pub use runtime::Runtime;
 pub use runtime::tensor::{self, Tensor};
-pub use warploom_core::base::{ComputeMode, DType};
-pub use warploom_core::{Error, Result, broken_invariant};
-pub use warploom_core::{base, config, error, ir, quant, reference, sampling};
+pub use warploom_core::base::{ComputeMode, DType, Dim, Format, Shape, Symbol, SymbolValues};
+#[doc(hidden)]
+pub use warploom_core::broken_invariant;
+pub use warploom_core::ir as graph;
+pub use warploom_core::{Error, Result};
 pub use warploom_cpu as cpu;
 pub use warploom_hal as provider;
-pub use warploom_kernels::{self as kernel, codegen};
+pub use warploom_kernels as kernel;
+
+// The lower layers, under the names used here. They are separate crates without a stable interface.
+pub(crate) use warploom_core::{base, config, error, ir, quant, reference};
+pub(crate) use warploom_kernels::codegen;
 #[cfg(all(any(feature = "cuda", feature = "opencl"), not(target_arch = "wasm32")))]
-pub use warploom_native as native;
-#[cfg(feature = "translate")]
-pub use warploom_wgsl::{interpret, translate};
+pub(crate) use warploom_native as native;

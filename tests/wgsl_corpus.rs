@@ -21,13 +21,13 @@ use std::path::{Path, PathBuf};
 
 use naga::valid::{Capabilities, ValidationFlags, Validator};
 use naga::{AddressSpace, Module, ShaderStage, StorageAccess, TypeInner};
-use warploom::codegen::spec_wgsl;
 use warploom::kernel::pack::{Case, Pack};
 use warploom::kernel::{Constant, KernelSpec, SourceSpec};
-use warploom::native::cuda::Nvrtc;
 use warploom::runtime::{Detection, Runtime};
-use warploom::translate::{Options, cuda, parse};
+use warploom_kernels::codegen::spec_wgsl;
+use warploom_native::cuda::Nvrtc;
 use warploom_testkit::pack::{self, Outcome};
+use warploom_wgsl::translate::{Options, cuda, parse};
 
 const SHADER: &str = "shader.wgsl";
 

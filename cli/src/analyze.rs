@@ -1,16 +1,16 @@
-//! Runs plans and times them.
+//! Times plans, for `explain --analyze`.
 
 use crate::engine::{open_model, open_runtime};
 use crate::explain;
 use crate::explain_args::ExplainArgs;
 use crate::progress::tell;
-use warploom::base::SymbolValues;
 use warploom::plan::{Analysis, Plan};
 use warploom::runtime::{AnalyzeOptions, DeviceTensors};
+use warploom_core::base::SymbolValues;
 use warploom_llm::{PAST, SEQ, Session};
 
-/// Runs a plan on the device and times it, over the model's weights if it has a model, otherwise
-/// over zeros.
+/// Runs a plan on the device and times its steps. The weights are those of the model; for a saved
+/// plan or graph without a model, they are zeros.
 pub(crate) fn analyze(args: &ExplainArgs, plan: &Plan) -> anyhow::Result<Analysis> {
     let runtime = open_runtime(&args.place)?;
     tell(&runtime.startup_line());
@@ -52,7 +52,7 @@ pub(crate) fn analyze(args: &ExplainArgs, plan: &Plan) -> anyhow::Result<Analysi
     Ok(runtime.analyze(plan, resident, &symbols, &inputs, &options)?)
 }
 
-/// Inputs of zeros.
+/// Returns the inputs of a plan, filled with zeros.
 pub(crate) fn zeros_for(plan: &Plan, symbols: &SymbolValues) -> anyhow::Result<Vec<Vec<u8>>> {
     let inputs = plan.inputs.iter().map(|input| {
         let bytes = input.shape.elements().eval_size(symbols)? * input.dtype.bytes();
@@ -61,7 +61,8 @@ pub(crate) fn zeros_for(plan: &Plan, symbols: &SymbolValues) -> anyhow::Result<V
     inputs.collect()
 }
 
-/// Every symbol at its upper end, limited to the room of the cache.
+/// Returns every symbol at its upper end; `past` is reduced so that the run's tokens also fit in
+/// the cache.
 fn full(plan: &Plan) -> SymbolValues {
     let mut values = SymbolValues::new();
     for (symbol, _, high) in plan.class.ranges() {

@@ -15,8 +15,8 @@ use crate::tune_args::TuneArgs;
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 use std::ffi::OsString;
 use std::path::PathBuf;
-use warploom::base::DType;
 use warploom::runtime::RuntimeBuilder;
+use warploom_core::base::DType;
 use warploom_llm::sampler::Sampling;
 
 /// Run language models on any GPU or on the CPU, and inspect devices.
@@ -28,11 +28,11 @@ pub(crate) struct Cli {
 }
 
 impl Cli {
-    /// Parses a command line. A negative number after an option is its value, never an option or a
-    /// prompt, so that the error names the option and its range.
+    /// Parses a command line. A negative number after an option that takes a value is that value,
+    /// never an option or a prompt, so that an error names the option and its range.
     ///
     /// # Errors
-    /// Wrong usage; help and version too, as in clap.
+    /// Usage errors. As in clap, a request for help or the version is also an error.
     pub(crate) fn read<T: Into<OsString> + Clone>(
         args: impl IntoIterator<Item = T>,
     ) -> Result<Cli, clap::Error> {
@@ -65,33 +65,33 @@ Examples:
   warploom serve --port 8080
   warploom kernel new sharpen
 
-Exit codes: 0 done, 1 failed, 2 wrong usage, 130 interrupted.";
+Exit codes: 0 done, 1 failed, 2 usage error, 130 interrupted.";
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     /// List devices, and show which one is selected and why
     Devices(DevicesArgs),
-    /// Test every engine on a device against the reference, and disable those that fail
+    /// Test every engine on a device against a reference implementation; disable those that fail
     Doctor(DoctorArgs),
     /// Generate text from a prompt
     Generate(GenerateArgs),
     /// Chat with a model
     Chat(ChatArgs),
-    /// Download a model from Hugging Face into its cache, and print its path
+    /// Download a model from Hugging Face to the local Hugging Face cache, and print its path
     Download(DownloadArgs),
-    /// Measure prefill and decode in tokens per second, against the device's memory bandwidth
+    /// Measure prefill and decode in tokens per second, and the share of the memory bandwidth used
     Bench(BenchArgs),
     /// Measure how well a model predicts a text
     Perplexity(PerplexityArgs),
-    /// Show how a model or graph runs on a device; with --analyze, how long each step takes
+    /// Show how a model or graph runs on a device; with --analyze, also how long each step takes
     Explain(Box<ExplainArgs>),
-    /// Measure the fastest engines for a model on a device; later plans use them
+    /// Find the fastest engines for a model on a device by measurement; later plans use them
     Tune(Box<TuneArgs>),
-    /// Create, check and time kernel packs, your own WGSL as an operation; show built-in kernels
+    /// Create, check and time kernel packs (custom operations in WGSL); show built-in kernels
     Kernel(KernelArgs),
     /// Quantise F16, BF16 or F32 weights into a new, smaller GGUF file
     Quantize(QuantizeArgs),
-    /// Serve OpenAI's HTTP interface, with several answers at a time
+    /// Serve an OpenAI-compatible HTTP API, generating several answers at once
     #[cfg(feature = "serve")]
     Serve(Box<ServeArgs>),
 }
@@ -100,12 +100,12 @@ pub(crate) enum Command {
 #[command(after_help = "\
 Examples:
   warploom devices
-  warploom devices --device webgpu:1   # is this one found?
+  warploom devices --device webgpu:1   # is this device found?
   warploom devices --json
   warploom devices --device webgpu:0 --save-profile mine.json   # for `explain --profile`")]
 pub(crate) struct DevicesArgs {
-    /// Device to select: auto, cpu, cuda, webgpu, opencl, webgpu:1 (default: WARPLOOM_DEVICE, then
-    /// auto)
+    /// Device to select: auto, cpu, cuda, webgpu or opencl, or one device, such as webgpu:1
+    /// (default: WARPLOOM_DEVICE, then auto)
     #[arg(short, long, value_name = "DEVICE")]
     pub(crate) device: Option<String>,
     /// Print one JSON object
@@ -116,45 +116,47 @@ pub(crate) struct DevicesArgs {
     pub(crate) save_profile: Option<PathBuf>,
 }
 
-/// The model, the device and the precision.
+/// Options that select the model, the device and the precision.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct Place {
-    /// GGUF file, Hugging Face folder, or a name on Hugging Face: org/name, org/name:Q4_K_M
-    /// (default: the small model embedded in the command)
+    /// GGUF file, Hugging Face folder, or a model's name on Hugging Face: org/name or
+    /// org/name:Q4_K_M (default: the small model embedded in the command)
     #[arg(short, long, value_name = "FILE|NAME")]
     #[cfg_attr(not(feature = "embedded-model"), arg(required = true))]
     pub(crate) model: Option<PathBuf>,
-    /// Device: auto, cpu, cuda, webgpu, opencl, webgpu:1 (default: WARPLOOM_DEVICE, then auto)
+    /// Device: auto, cpu, cuda, webgpu or opencl, or one device, such as webgpu:1 (default:
+    /// WARPLOOM_DEVICE, then auto)
     #[arg(short, long, value_name = "DEVICE")]
     pub(crate) device: Option<String>,
     /// Context length in tokens (default: the model's, at most 4096)
     #[arg(short, long, value_name = "N", value_parser = at_least_one)]
     pub(crate) context: Option<usize>,
-    /// Precision of products with weights: f32 (exact), int8 (8-bit activations for packed weights,
-    /// faster; others as f16) or f16 (prompts in f16, on tensor cores)
+    /// Precision of matrix products with weights: f32 (exact); int8 (faster: 8-bit activations if
+    /// the weights are quantised, otherwise same as f16); f16 (uses f16 tensor cores for prompts)
     /// [default: int8; f32 on software GPUs]
     #[arg(long, value_name = "MODE")]
     pub(crate) compute: Option<warploom::ComputeMode>,
     /// Element type of the KV cache: f32 (exact) or f16 (half the memory)
-    /// [default: f32 with f32, else f16]
+    /// [default: f32 with --compute f32, else f16]
     #[arg(long, value_name = "TYPE", value_parser = cache_type)]
     pub(crate) cache: Option<DType>,
-    /// Give the same bits on the same device, whatever the batch, the threads or the run; slower
+    /// Make results bit-identical on a device, regardless of batch, thread count or run; slower
     #[arg(long)]
     pub(crate) deterministic: bool,
-    /// Read the file into memory instead of mapping it, for files that may change
+    /// Read the model file into memory instead of mapping it, in case the file changes while in use
     #[arg(long)]
     pub(crate) copy: bool,
     /// CPU threads (default: WARPLOOM_THREADS, then one per core)
     #[arg(long, value_name = "N", value_parser = at_least_one)]
     pub(crate) threads: Option<usize>,
-    /// Limit of device memory in bytes, with K, M or G (default: what the device has)
+    /// Limit on device memory in bytes; accepts suffixes K, M and G (default:
+    /// WARPLOOM_MEMORY_BUDGET, then the device's memory)
     #[arg(long, value_name = "BYTES", value_parser = bytes)]
     pub(crate) memory_budget: Option<u64>,
 }
 
 impl Place {
-    /// Applies the given options; the environment decides the rest.
+    /// Applies the options that are given to a builder; environment variables determine the others.
     pub(crate) fn set(&self, mut builder: RuntimeBuilder) -> RuntimeBuilder {
         if self.threads.is_some() {
             builder = builder.threads(self.threads);
@@ -173,14 +175,15 @@ impl Place {
 #[command(after_help = "\
 Examples:
   warploom generate \"Once upon a time\"
-  warploom generate --temperature 0 --max-tokens 64 \"The sun is\"      # repeatable
+  warploom generate --temperature 0 --max-tokens 64 \"The sun is\"      # greedy
   warploom generate --seed 7 --json \"A mouse\"
   echo \"Long ago\" | warploom generate
-  echo \"Long ago\" | warploom generate -        # waits without a limit
-  warploom generate \"- milk\"                  # a dash and a space; for `-word` put -- first
+  echo \"Long ago\" | warploom generate -        # waits without a time limit
+  warploom generate \"- milk\"                  # a dash and a space; before `-word` put --
   warploom generate -m model.gguf $'<|im_start|>user\\nHello<|im_end|>\\n<|im_start|>assistant\\n'
 
-Text goes to standard output, everything else to standard error. Ctrl-C keeps the text so far.")]
+Text goes to standard output, everything else to standard error. If tokens are sampled, a summary at
+the end shows the seed. Ctrl-C stops and keeps the text so far.")]
 pub(crate) struct GenerateArgs {
     /// Prompt to continue; `-` reads standard input (default: standard input if it is not a
     /// terminal and sends text within 10 seconds, else an empty prompt)
@@ -207,23 +210,24 @@ pub(crate) struct Choice {
     /// Sampling temperature; 0 is greedy [default: 0.8; embedded model 0.7]
     #[arg(short, long, value_name = "T", value_parser = not_negative)]
     pub(crate) temperature: Option<f32>,
-    /// Top-p: sample from the smallest set with this total probability
+    /// Top-p: sample from the most likely tokens that together reach this probability
     /// [default: 0.95; embedded model 1]
     #[arg(long, value_name = "P", value_parser = share)]
     pub(crate) top_p: Option<f32>,
-    /// Top-k: sample from this many tokens, 0 for all [default: 40; embedded model 0]
+    /// Top-k: sample from this many most likely tokens, 0 for all [default: 40; embedded model 0]
     #[arg(long, value_name = "N", value_parser = top_k)]
     pub(crate) top_k: Option<usize>,
-    /// Min-p: least probability, relative to the best token [default: 0.05]
+    /// Min-p: minimum probability, relative to the most likely token [default: 0.05]
     #[arg(long, value_name = "P", value_parser = share)]
     pub(crate) min_p: Option<f32>,
-    /// Penalty for recently generated tokens, 1 for off [default: 1; embedded model 1.15]
+    /// Repetition penalty for recent tokens, the prompt's included; 1 for none
+    /// [default: 1; embedded model 1.15]
     #[arg(long, value_name = "X", value_parser = positive)]
     pub(crate) repeat_penalty: Option<f32>,
     /// Window of the repetition penalty in tokens, -1 for the whole context
     #[arg(long, value_name = "N", default_value = "64", value_parser = last_n)]
     pub(crate) repeat_last_n: usize,
-    /// Random seed (default and -1: a new one each time, printed at the end)
+    /// Random seed; -1 for a random one (default: -1)
     #[arg(short, long, value_name = "N", value_parser = seed)]
     pub(crate) seed: Option<Seed>,
 }
@@ -239,17 +243,17 @@ Examples:
 pub(crate) struct BenchArgs {
     #[command(flatten)]
     pub(crate) place: Place,
-    /// Tokens of the prompt (default: 512, fewer if the context is short)
+    /// Prompt length in tokens (default: 512, fewer if the context is short)
     #[arg(short, long, value_name = "N", value_parser = at_least_one)]
     pub(crate) prompt_tokens: Option<usize>,
-    /// Tokens to generate after it (default: 128, fewer if the context is short)
+    /// Number of tokens to generate after the prompt (default: 128, fewer if the context is short)
     #[arg(short = 'n', long, value_name = "N", value_parser = at_least_one)]
     pub(crate) tokens: Option<usize>,
     /// Also benchmark batched decoding with N sequences
     #[arg(short, long, value_name = "N", default_value = "1", value_parser = at_least_one)]
     pub(crate) sequences: usize,
-    /// Also time each kernel of the prompt (its first 512 tokens) and of one token in the middle of
-    /// the text: its share of the time, and its bandwidth against that of a copy
+    /// Also time each kernel, for the first 512 tokens of the prompt and for one decoded token, and
+    /// show its share of the time and its bandwidth as a fraction of a memory copy's
     #[arg(long)]
     pub(crate) kernels: bool,
     /// Print one JSON object
@@ -258,15 +262,15 @@ pub(crate) struct BenchArgs {
 }
 
 impl GenerateArgs {
-    /// The sampling settings of this command.
+    /// Returns the sampling settings of the command line, with this seed.
     pub(crate) fn sampling(&self, seed: u64) -> Sampling {
         self.choice.sampling(&self.place, seed)
     }
 }
 
 impl Choice {
-    /// The given options, with defaults that suit the model. Those of the embedded model come from
-    /// its model card.
+    /// Returns the sampling settings, with this seed. Options that are not given have the library's
+    /// defaults for a named model, and those of its model card for the embedded model.
     pub(crate) fn sampling(&self, place: &Place, seed: u64) -> Sampling {
         let base = match place.model {
             Some(_) => Sampling::default(),
@@ -287,12 +291,12 @@ impl Choice {
             .seed(seed)
     }
 
-    /// The given seed, or a new one each time.
+    /// Returns the given seed or, if there is none, a new random one on each call.
     pub(crate) fn seed(&self) -> u64 {
         self.fixed_seed().unwrap_or_else(another_seed)
     }
 
-    /// The seed, if one is given.
+    /// Returns the given seed; `None` if it is absent or -1.
     pub(crate) fn fixed_seed(&self) -> Option<u64> {
         self.seed.and_then(Seed::fixed)
     }
@@ -325,7 +329,7 @@ pub(crate) fn share(text: &str) -> Result<f32, String> {
 }
 
 pub(crate) fn bytes(text: &str) -> Result<u64, String> {
-    let bytes = warploom::config::parse_bytes(text).filter(|bytes| *bytes > 0);
+    let bytes = warploom_core::config::parse_bytes(text).filter(|bytes| *bytes > 0);
     bytes.ok_or_else(|| "must be a number of bytes, such as 512M or 1.5G".into())
 }
 

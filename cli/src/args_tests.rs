@@ -1,4 +1,4 @@
-//! What the command line accepts and refuses.
+//! Tests of the command line: accepted and rejected arguments, help texts.
 
 use super::*;
 use clap::error::ErrorKind;

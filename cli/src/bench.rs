@@ -1,4 +1,4 @@
-//! `warploom bench`.
+//! Runs `warploom bench`: measures prefill and decode.
 
 use crate::Exit;
 use crate::args::BenchArgs;
@@ -10,9 +10,9 @@ use std::io::Write;
 use warploom::plan::Report;
 use warploom::provider::{DeviceKind, DeviceProfile};
 
-/// Default tokens of prompt and text.
+/// Default numbers of tokens of the prompt and of the generated text.
 const DEFAULT: (usize, usize) = (512, 128);
-/// Runs whose medians `--kernels` reports.
+/// Number of runs whose medians `--kernels` reports.
 const RUNS: usize = 20;
 
 pub(crate) fn run(args: &BenchArgs) -> anyhow::Result<Exit> {
@@ -36,16 +36,16 @@ pub(crate) fn run(args: &BenchArgs) -> anyhow::Result<Exit> {
     let mut out = output::stdout();
     if args.json {
         let mut report = report(&subject, &measured);
-        let told = each_kernel(args, &mut loaded, (prompt, tokens), |name, _, kernels| {
+        let kernels = each_kernel(args, &mut loaded, (prompt, tokens), |name, _, kernels| {
             report[name]["kernels"] = serde_json::to_value(&kernels.engines)?;
             Ok(())
         });
-        // Results already measured are printed despite the error.
-        if let Err(error) = &told {
+        // After an error, the results so far are printed too.
+        if let Err(error) = &kernels {
             report["error"] = format!("{error:#}").into();
         }
         writeln!(out, "{report:#}")?;
-        told?;
+        kernels?;
     } else {
         write!(out, "{}", table(&subject, &measured))?;
         each_kernel(args, &mut loaded, (prompt, tokens), |name, what, kernels| {
@@ -56,8 +56,8 @@ pub(crate) fn run(args: &BenchArgs) -> anyhow::Result<Exit> {
     Ok(Exit::Done)
 }
 
-/// With `--kernels`, the time of each kernel of the prompt, and of a token in the middle of the
-/// text; `tell` receives the phase, its lengths and the report.
+/// Times each kernel, if `--kernels` is set, for the first tokens of the prompt and for a token in
+/// the middle of the generated text; `tell` receives the phase, a description and the report.
 fn each_kernel(
     args: &BenchArgs,
     loaded: &mut Loaded,
@@ -70,18 +70,22 @@ fn each_kernel(
     let (piece, middle) = (prompt.min(DEFAULT.0), prompt + tokens / 2);
     let what = format!("{piece} tokens in one run");
     tell("prefill", &what, &loaded.kernels(piece, 0, RUNS)?)?;
-    let what = format!("one token behind {middle}");
+    let what = format!("one token after {middle} others");
     tell("decode", &what, &loaded.kernels(1, middle, RUNS)?)
 }
 
-/// The subject of the measurement.
+/// The model, compute mode and device of a measurement.
 struct Subject {
     model: String,
     compute_mode: String,
     profile: DeviceProfile,
 }
 
-/// Tokens of prompt and text that fit a context; requested values are never reduced.
+/// Returns the numbers of tokens of the prompt and of the text, which together fit in the context.
+/// Only defaults are reduced.
+///
+/// # Errors
+/// If the requested numbers do not fit.
 fn split(
     context: usize,
     prompt: Option<usize>,
@@ -106,7 +110,8 @@ fn split(
 }
 
 impl Measured {
-    /// Bytes read per token: weights, and the KV cache at the middle position.
+    /// Returns the number of bytes read per token: the weights, and the KV cache in the middle of
+    /// the decode phase.
     fn bytes_per_token(&self) -> u64 {
         self.weight_bytes_per_token.saturating_add(self.cache_bytes_per_token)
     }
@@ -115,12 +120,12 @@ impl Measured {
         n as f64 / self.tokens.max(1) as f64
     }
 
-    /// Bytes read per second.
+    /// Returns the number of bytes read per second during decoding.
     fn bandwidth(&self) -> f64 {
         self.bytes_per_token() as f64 * units::rate(self.tokens as f64, self.decode_seconds)
     }
 
-    /// Share of the device's bandwidth, if known (roofline).
+    /// Returns the bandwidth as a fraction of the device's memory bandwidth, if that is known.
     fn share(&self, profile: &DeviceProfile) -> Option<f64> {
         match profile.local_bandwidth {
             0 => None,
@@ -128,7 +133,7 @@ impl Measured {
         }
     }
 
-    /// Host seconds per token; `None` on a CPU, where the host is the device.
+    /// Returns the host's seconds per token; `None` on a CPU, where the host is the device.
     fn host_seconds(&self, profile: &DeviceProfile) -> Option<f64> {
         let host = (self.decode_seconds - self.waited_seconds).max(0.0);
         (profile.kind != DeviceKind::Cpu).then(|| host / self.tokens.max(1) as f64)

@@ -1,4 +1,4 @@
-//! `warploom chat`.
+//! Runs `warploom chat`: a conversation on the terminal or over pipes.
 
 use crate::Exit;
 use crate::chat_args::ChatArgs;
@@ -20,9 +20,9 @@ use warploom_llm::chat::{Chat, ChatOptions, Message, Reply};
 use warploom_llm::sampler::Sampling;
 use warploom_llm::{Event, Finish};
 
-/// Assumed tokens of a first turn, for prewarming its plans.
+/// Assumed number of tokens of the first turn, for prewarming its plans.
 const FIRST_TURN: usize = 32;
-/// Largest file of `/load`, bytes.
+/// Maximum size in bytes of a file for `/load`.
 const MAX_FILE: u64 = 64 << 20;
 
 pub(crate) fn run(args: &ChatArgs) -> anyhow::Result<Exit> {
@@ -82,7 +82,7 @@ pub(crate) fn run(args: &ChatArgs) -> anyhow::Result<Exit> {
     Ok(Exit::Done)
 }
 
-/// The source of lines.
+/// The source of input lines.
 enum Input {
     Terminal(Box<DefaultEditor>),
     Plain(std::io::Lines<std::io::StdinLock<'static>>),
@@ -101,7 +101,7 @@ impl Input {
         matches!(self, Input::Terminal(_))
     }
 
-    /// The next line, with its backslash continuations; `None` at the end.
+    /// Reads a line and the lines that continue it after a backslash; `None` at the end of input.
     fn line(&mut self) -> anyhow::Result<Option<String>> {
         let mut whole = String::new();
         loop {
@@ -149,7 +149,8 @@ impl Input {
     }
 }
 
-/// Output of answers: standard output; notes go to standard error, or are objects.
+/// The output: answers go to standard output, notes to standard error. If `json` is set, both are
+/// JSON objects on standard output.
 struct Screen {
     json: bool,
     quiet: bool,
@@ -176,7 +177,7 @@ impl Screen {
         out.write_all(text.as_bytes()).and_then(|()| out.flush()).context("writing")
     }
 
-    /// The output of a command.
+    /// Prints the result of a slash command.
     fn note(&self, text: &str) -> anyhow::Result<()> {
         if self.json {
             return self.event(json!({ "event": "note", "text": text }));
@@ -185,7 +186,7 @@ impl Screen {
         Ok(())
     }
 
-    /// A note that no command asked for.
+    /// Prints text to standard error.
     fn aside(&self, text: &str) {
         match self.dim {
             true => tell(&format!("\u{1b}[2m{text}\u{1b}[0m")),
@@ -194,7 +195,7 @@ impl Screen {
     }
 }
 
-/// Sums of all answers.
+/// Totals over all answers.
 #[derive(Clone, Copy, Debug, Default)]
 struct Totals {
     prompt_tokens: usize,
@@ -209,7 +210,7 @@ struct Talk {
     screen: Screen,
     sampling: Sampling,
     max_tokens: usize,
-    /// Number of answers; each has its own seed.
+    /// Number of answers so far; added to the seed of the next one.
     answers: u64,
     left_out: usize,
     totals: Totals,
@@ -278,7 +279,7 @@ impl Talk {
         done
     }
 
-    /// Sends a message, and shows the answer as it is generated.
+    /// Sends a message and prints the answer as it is generated.
     fn answer(&mut self, text: &str) -> anyhow::Result<()> {
         let mut sampling = self.sampling.clone();
         sampling.seed = sampling.seed.wrapping_add(self.answers);
@@ -300,11 +301,11 @@ impl Talk {
         }
         let reply = reply?;
         self.answers += 1;
-        self.told(&reply, &sampling)
+        self.report_end(&reply, &sampling)
     }
 
-    /// The end of an answer, with its statistics.
-    fn told(&mut self, reply: &Reply, sampling: &Sampling) -> anyhow::Result<()> {
+    /// Prints the end of an answer, with its statistics.
+    fn report_end(&mut self, reply: &Reply, sampling: &Sampling) -> anyhow::Result<()> {
         let done = &reply.generated;
         let totals = &mut self.totals;
         totals.prompt_tokens += done.prompt_tokens;
@@ -370,7 +371,7 @@ impl Talk {
         )
     }
 
-    /// Saves the conversation. Replaces only conversation files.
+    /// Saves the conversation to a file. An existing file is replaced only if it is a conversation.
     fn save(&self, path: &Path) -> anyhow::Result<()> {
         if path.exists() && read(path).is_err() {
             bail!("{}: exists and is not a conversation", path.display());
@@ -396,7 +397,7 @@ impl Talk {
     }
 }
 
-/// The messages of a file.
+/// Reads the messages of a conversation file.
 fn read(path: &Path) -> anyhow::Result<Vec<Message>> {
     #[derive(serde::Deserialize)]
     struct Saved {

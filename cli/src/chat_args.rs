@@ -16,7 +16,7 @@ Examples:
 
 A line is a message; a backslash at its end continues it on the next line. Lines that begin with /
 are commands: /help lists them. Ctrl-C stops an answer; a second one, or /exit, quits. When the
-context is full, the oldest turns are dropped, with a note.")]
+context is full, the oldest turns are dropped, with a note. /set shows the seed.")]
 pub(crate) struct ChatArgs {
     #[command(flatten)]
     pub(crate) place: Place,
@@ -26,7 +26,7 @@ pub(crate) struct ChatArgs {
     /// Maximum number of tokens per answer, -1 to fill the context
     #[arg(short = 'n', long, value_name = "N", default_value = "512", value_parser = tokens)]
     pub(crate) max_tokens: usize,
-    /// Seconds to keep the GPU clock high after each answer; 0 turns it off
+    /// Seconds to keep the GPU clock high after each answer; 0 disables this
     #[arg(long, value_name = "SECONDS", default_value = "120")]
     pub(crate) keep_awake: u32,
     #[command(flatten)]

@@ -1,4 +1,4 @@
-//! Slash commands of a conversation.
+//! Slash commands of `warploom chat`.
 
 use crate::args::{not_negative, positive, share};
 use crate::numbers;
@@ -6,27 +6,27 @@ use std::path::PathBuf;
 use warploom_llm::sampler::Sampling;
 
 pub(crate) const HELP: &str = "\
-/help              this list
+/help              list the commands
 /system [TEXT]     show or set the system message; /system - removes it
 /reset             forget the conversation, keep the system message
 /undo              take back the last message and its answer
-/retry             another answer to the last message
+/retry             answer the last message again
 /set [NAME VALUE]  show or set: temperature, top-k, top-p, min-p, repeat-penalty,
                    repeat-last-n, seed, max-tokens
-/stats             speed and memory so far
-/tokens            how full the context is
+/stats             show speed and memory so far
+/tokens            show how full the context is
 /save FILE         write the conversation to a file, as JSON
 /load FILE         continue a conversation from a file
 /exit              leave (also Ctrl-D)";
 
-/// A parsed line.
+/// A parsed line of input.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Line {
     /// A message to the model.
     Message(String),
     Nothing,
     Help,
-    /// `Some(None)` removes it.
+    /// Shows the system message (`None`), removes it (`Some(None)`) or sets it.
     System(Option<Option<String>>),
     Reset,
     Undo,
@@ -39,7 +39,7 @@ pub(crate) enum Line {
     Exit,
 }
 
-/// Parses a line. A message that begins with a slash is written with two.
+/// Parses a line. Two slashes begin a message that starts with one.
 pub(crate) fn parse(line: &str) -> Result<Line, String> {
     let trimmed = line.trim();
     if trimmed.is_empty() {
@@ -88,7 +88,7 @@ pub(crate) fn parse(line: &str) -> Result<Line, String> {
     }
 }
 
-/// Sets one of the values of `/set`.
+/// Sets a value, as `/set` does.
 pub(crate) fn set(
     name: &str,
     value: &str,

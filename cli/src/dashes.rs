@@ -7,29 +7,30 @@
 
 use std::ffi::OsString;
 
-/// A character that the system's arguments cannot contain.
+/// A character that no command-line argument contains.
 const MARK: char = '\0';
 
-/// Ids of the arguments that take text: a positional argument and an option.
+/// Id of the positional argument that takes text.
 const PROMPT: &str = "prompt";
+/// Id of the option that takes text.
 const SYSTEM: &str = "system";
 
-/// The value of a text argument.
+/// Parses a text argument: removes its mark.
 pub(crate) fn text(value: &str) -> Result<String, String> {
     Ok(value.strip_prefix(MARK).unwrap_or(value).to_owned())
 }
 
 /// The kind of an argument that begins with a dash.
 enum Dashed<'a> {
-    /// An option, with its definition if its value is the next argument.
+    /// A known option; holds its definition if the next argument is its value.
     Option(Option<&'a clap::Arg>),
-    /// Cannot be an option.
+    /// Text, since it cannot be an option.
     Text,
-    /// Looks like an unknown option: clap reports the error.
+    /// Looks like an option but is unknown; clap reports the error.
     Unknown,
 }
 
-/// The arguments, with marks before texts. The first of `args` is the name of the program.
+/// Puts marks before the arguments that are texts. The first of `args` is the program's name.
 pub(crate) fn marked(command: &clap::Command, args: Vec<OsString>) -> Vec<OsString> {
     let name = args.get(1).and_then(|name| name.to_str());
     let Some(command) = name.and_then(|name| command.find_subcommand(name)) else { return args };
@@ -89,7 +90,8 @@ fn long<'a>(command: &'a clap::Command, rest: &str) -> Dashed<'a> {
     if is_name { Dashed::Unknown } else { Dashed::Text }
 }
 
-/// Short flags in one argument; the last may take a value.
+/// Returns the kind of an argument with one dash: short options, of which the last may take a
+/// value.
 fn short<'a>(command: &'a clap::Command, letters: &str) -> Dashed<'a> {
     let first = letters.split(char::is_whitespace).next().unwrap_or_default();
     for (at, letter) in first.char_indices() {
@@ -168,7 +170,7 @@ mod tests {
         let got = generate(&["--seed", "1"]).unwrap();
         assert_eq!((got.prompt, got.choice.seed()), (None, 1));
         let got = generate(&["-mmy models/a.gguf", "-qn", "7"]);
-        // Parsed as options, and given twice.
+        // Parsed as options; `-m` is given twice.
         assert_eq!(got.unwrap_err().kind(), ErrorKind::ArgumentConflict);
         let got = generate(&["-qn", "7", "-t", "0.5", "x"]).unwrap();
         assert_eq!((got.max_tokens, got.quiet, got.prompt.as_deref()), (7, true, Some("x")));

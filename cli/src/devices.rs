@@ -1,4 +1,4 @@
-//! `warploom devices`.
+//! Runs `warploom devices`: lists the devices and the selected one.
 
 use crate::Exit;
 use crate::args::DevicesArgs;
@@ -26,7 +26,7 @@ pub(crate) fn run(args: &DevicesArgs) -> anyhow::Result<Exit> {
     Ok(Exit::Done)
 }
 
-/// The whole report as one object.
+/// Returns the report as one JSON object.
 fn report(found: &Found) -> anyhow::Result<Value> {
     let mut devices = Vec::new();
     for device in &found.devices {
@@ -51,7 +51,8 @@ fn report(found: &Found) -> anyhow::Result<Value> {
     }))
 }
 
-/// A row for each device, the selected one marked, and the startup line.
+/// Returns a table with a row for each device and a mark at the selected one, then notes and the
+/// startup line.
 fn table(found: &Found) -> String {
     let head = ["", "id", "name", "kind", "driver", "memory", "bandwidth", "features"];
     let mut rows = vec![head.map(String::from)];

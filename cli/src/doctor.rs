@@ -1,4 +1,4 @@
-//! `warploom doctor`.
+//! Runs `warploom doctor`: tests engines and stores the findings.
 
 use crate::Exit;
 use crate::doctor_args::DoctorArgs;
@@ -55,10 +55,10 @@ pub(crate) fn run(args: &DoctorArgs) -> anyhow::Result<Exit> {
     } else {
         write!(out, "{}", table(&runtime, &found, args.all))?;
         for engine in &mended {
-            writeln!(out, "{engine} was wrong and is right again")?;
+            writeln!(out, "{engine} failed before and now passes")?;
         }
         if let Some(path) = &kept {
-            tell(&format!("remembered in {}", path.display()));
+            tell(&format!("saved to {}", path.display()));
         }
     }
     match found.engines.iter().filter(|e| e.finding.complaint().is_some()).count() {
@@ -83,7 +83,7 @@ fn forget(args: &DoctorArgs, notebook: &Notebook) -> anyhow::Result<Exit> {
     Ok(Exit::Done)
 }
 
-/// Engines that failed before and pass now.
+/// Returns the engines that failed before and do not fail now.
 fn mended<'a>(before: Option<&'a Findings>, now: &Findings) -> Vec<&'a str> {
     let before = before.map(|before| before.wrong.as_slice()).unwrap_or_default();
     let still = |engine| now.wrong.iter().any(|wrong| wrong.engine == engine);
@@ -120,7 +120,8 @@ fn object(
     })
 }
 
-/// Failed engines first, then a count of the rest, or all of them.
+/// Returns the report as text: a line for each failed engine or, with `all`, for every engine, then
+/// counts.
 fn table(runtime: &Runtime, found: &Examination, all: bool) -> String {
     let mut text = String::new();
     let profile = runtime.device().profile();

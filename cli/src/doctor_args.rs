@@ -10,18 +10,20 @@ Examples:
   warploom doctor --seconds 120 --cases 1000                 # every case
   warploom doctor --forget                                   # plans use every engine again
 
-Failures are stored for this driver and version. Plans exclude those engines and `explain` shows it;
-a later run that passes enables them again. WARPLOOM_DOCTOR=off ignores the stored results.
-The exit code is 1 if anything fails.")]
+Engines that fail are recorded for this device, driver and version of warploom. Plans exclude them,
+as `explain` shows, until a later run passes. WARPLOOM_DOCTOR=off ignores the stored results.
+The exit code is 1 if an engine fails.")]
 pub(crate) struct DoctorArgs {
-    /// Device: auto, cpu, cuda, webgpu, opencl, webgpu:1 (default: WARPLOOM_DEVICE, then auto)
+    /// Device: auto, cpu, cuda, webgpu or opencl, or one device, such as webgpu:1 (default:
+    /// WARPLOOM_DEVICE, then auto)
     #[arg(short, long, value_name = "DEVICE")]
     pub(crate) device: Option<String>,
-    /// Seconds after which no engine starts another case
+    /// Start no further cases after this many seconds, except each engine's first case (see
+    /// --first-seconds)
     #[arg(long, value_name = "N", default_value = "10", value_parser = seconds)]
     pub(crate) seconds: f64,
-    /// Overall time limit in seconds, at least --seconds; engines not reached by then are reported
-    /// as skipped
+    /// Seconds, at least --seconds, after which no engine starts its first case either; engines not
+    /// reached by then are reported as skipped
     #[arg(long, value_name = "N", default_value = "16", value_parser = seconds)]
     pub(crate) first_seconds: f64,
     /// Maximum number of cases per engine

@@ -1,4 +1,4 @@
-//! `warploom download`, and models that other commands name instead of a file.
+//! Runs `warploom download`, and finds the models that `--model` names on Hugging Face.
 
 use crate::Exit;
 use crate::download_args::DownloadArgs;
@@ -30,7 +30,8 @@ mod with_hub {
         Ok(Exit::Done)
     }
 
-    /// The path of a model: the given one, or that of a hub model, downloaded on first use.
+    /// Returns the path of a model. A name on Hugging Face is looked up in the cache, and
+    /// downloaded if it is not there.
     pub(crate) fn here(path: &Path) -> anyhow::Result<PathBuf> {
         let Some(name) = path.to_str().filter(|name| Source::is_meant(name)) else {
             return Ok(path.to_owned());
@@ -80,7 +81,7 @@ pub(crate) fn run(_: &DownloadArgs) -> anyhow::Result<Exit> {
     anyhow::bail!("this command was built without the feature `download`")
 }
 
-/// The given path: this build does not look up names.
+/// Returns the given path, since this build cannot download.
 #[cfg(not(feature = "download"))]
 pub(crate) fn here(path: &Path) -> anyhow::Result<PathBuf> {
     Ok(path.to_owned())

@@ -1,4 +1,4 @@
-//! The command's calls into the library.
+//! Calls the library for the commands: detects devices, opens models, generates and measures.
 
 use crate::analyze;
 use crate::args::Place;
@@ -28,7 +28,7 @@ pub(crate) struct Found {
     pub(crate) devices: Vec<FoundDevice>,
     /// Providers that could not list their devices, and the reason.
     pub(crate) failures: Vec<(String, String)>,
-    /// Unavailable providers, with the missing part of the machine.
+    /// Unavailable providers, and what the machine lacks for each.
     pub(crate) absent: Vec<(String, String)>,
 }
 
@@ -36,7 +36,7 @@ pub(crate) struct FoundDevice {
     pub(crate) profile: DeviceProfile,
     pub(crate) reason: String,
     pub(crate) selected: bool,
-    /// Tasks with a calibrated engine choice.
+    /// Number of tasks for which the tuner stored a choice.
     pub(crate) tuned: usize,
 }
 
@@ -61,7 +61,7 @@ impl Written {
         crate::units::rate(self.prompt_tokens as f64, self.first_token_seconds)
     }
 
-    /// Tokens per second after the first one.
+    /// Returns the decoded tokens per second, without the first token.
     pub(crate) fn decode_rate(&self) -> f64 {
         crate::units::rate(self.tokens.len().saturating_sub(1) as f64, self.decode_seconds)
     }
@@ -76,22 +76,23 @@ pub(crate) struct Measured {
     /// Part of `decode_seconds` in which the host waited for the device.
     pub(crate) waited_seconds: f64,
     pub(crate) weight_bytes_per_token: u64,
-    /// At the middle of the decode phase.
+    /// KV cache bytes read for the token in the middle of the decode phase.
     pub(crate) cache_bytes_per_token: u64,
     pub(crate) dispatches: u64,
     pub(crate) submits: u64,
     pub(crate) waits: u64,
     pub(crate) allocations: u64,
-    /// Share of a separate decode in which the device had no submit; `None` without timestamps.
+    /// Fraction of a separate decode phase in which the device was idle, 0 to 1; `None` if not
+    /// measured, as on devices without timestamps.
     pub(crate) idle_share: Option<f64>,
-    /// Several sequences at once, if requested.
+    /// Batched decoding, if several sequences were requested.
     pub(crate) each: Option<MeasuredEach>,
 }
 
 /// Results of a benchmark of batched decoding.
 pub(crate) struct MeasuredEach {
     pub(crate) sequences: usize,
-    /// Of all sequences.
+    /// Number of tokens of all sequences together.
     pub(crate) tokens: usize,
     pub(crate) seconds: f64,
 }
@@ -107,7 +108,7 @@ pub(crate) struct Loaded {
 
 /// Detects devices without opening one.
 pub(crate) fn detect(device: Option<&str>) -> anyhow::Result<Found> {
-    let variable = warploom::config::var(&warploom::config::DEVICE);
+    let variable = warploom_core::config::var(&warploom_core::config::DEVICE);
     let requested = device.or(variable.as_deref()).unwrap_or("auto");
     let detection = Detection::detect(requested)?;
     let selected = detection.selected;
@@ -143,7 +144,7 @@ impl Loaded {
         Loaded::on(place, model, runtime, None, (1, first), progress)
     }
 
-    /// With `sequences` KV caches, each of the whole context.
+    /// Opens the model with `sequences` KV caches, each for the whole context.
     #[cfg(feature = "serve")]
     pub(crate) fn open_for(
         place: &Place,
@@ -154,7 +155,7 @@ impl Loaded {
         Loaded::on(place, model, runtime, None, (sequences, None), progress)
     }
 
-    /// With a timing device and several sequences, for [`Loaded::bench`].
+    /// Opens the model on a timing device, with several sequences, for [`Loaded::bench`].
     pub(crate) fn open_clocked(
         place: &Place,
         sequences: usize,
@@ -199,8 +200,8 @@ impl Loaded {
         })
     }
 
-    /// Each step of a run of `tokens` after `past` others, planned for exactly these lengths and
-    /// timed.
+    /// Times each step of a run of `tokens` tokens after `past` others, with a plan for exactly
+    /// these lengths.
     pub(crate) fn kernels(
         &mut self,
         tokens: usize,
@@ -244,7 +245,7 @@ impl Loaded {
         self.session.context()
     }
 
-    /// A conversation with the model.
+    /// Starts a conversation with the model.
     pub(crate) fn into_chat(self) -> anyhow::Result<Chat> {
         Ok(Chat::new(self.session)?)
     }
@@ -279,7 +280,7 @@ impl Loaded {
         })
     }
 
-    /// The perplexity of a text, or of its part up to an interrupt.
+    /// Returns the perplexity of a text, or of its beginning if `progress` ends the measurement.
     pub(crate) fn perplexity(
         &mut self,
         text: &str,
@@ -292,11 +293,11 @@ impl Loaded {
         Ok(self.session.perplexity(&tokens, options, progress)?)
     }
 
-    /// Times `prompt` tokens of prefill and `tokens` of greedy decoding, after a warm-up that makes
-    /// the plans and raises a GPU's clock.
+    /// Times the prefill of `prompt` tokens and the greedy decoding of `tokens` tokens, after a
+    /// warm-up that makes the plans and raises a GPU's clock.
     pub(crate) fn bench(&mut self, prompt: usize, tokens: usize) -> anyhow::Result<Measured> {
         let vocabulary = self.session.model().config().vocabulary as u32;
-        // Spread over the vocabulary; their values do not affect the time.
+        // Token ids all over the vocabulary; their values do not affect the time.
         let ids: Vec<u32> =
             (0..prompt as u32).map(|i| i.wrapping_mul(2_654_435_761) % vocabulary).collect();
         let kind = self.profile.kind;
@@ -346,8 +347,8 @@ impl Loaded {
         })
     }
 
-    /// Decodes once more after `prompt` tokens, with timestamps around the submits: the share of
-    /// time in which the GPU waits for the host.
+    /// Decodes once more after `prompt` tokens, with timestamps around the submits, and returns the
+    /// fraction of the time in which the GPU waits for the host.
     fn idle_share(
         &mut self,
         prompt: usize,
@@ -366,8 +367,8 @@ impl Loaded {
         Ok(share)
     }
 
-    /// Times `tokens` tokens of each of the session's sequences after a prompt, if it has several,
-    /// after warm-up runs of `busy` time on a GPU.
+    /// Times batched decoding: `tokens` tokens for each sequence after a prompt, after warm-up runs
+    /// for `busy`. `None` if the session has one sequence.
     fn bench_each(
         &mut self,
         ids: &[u32],
@@ -398,7 +399,7 @@ impl Loaded {
             session.step(StepRequest::run_ahead(&each, count, Output::Greedy))?;
             Ok(())
         };
-        // Makes the plans first, because a GPU may lower its clock meanwhile.
+        // The first run makes the plans, and an idle GPU may lower its clock meanwhile.
         run(session, tokens.min(2))?;
         let begin = Instant::now();
         while begin.elapsed() < busy {
@@ -410,7 +411,7 @@ impl Loaded {
         Ok(Some(MeasuredEach { sequences, tokens: tokens * sequences, seconds }))
     }
 
-    /// Runs for `busy` time after the first run, which makes the plans while a GPU is idle.
+    /// Runs once to make the plans, during which a GPU is idle, and then repeatedly for `busy`.
     fn warm_up(&mut self, ids: &[u32], busy: Duration, ahead: bool) -> anyhow::Result<()> {
         let mut made: Option<Instant> = None;
         loop {
@@ -428,19 +429,19 @@ impl Loaded {
         }
     }
 
-    /// Runs tokens and returns the best next one.
+    /// Runs tokens and returns the most likely next one.
     fn token(&mut self, ids: &[u32]) -> anyhow::Result<u32> {
         Ok(self.session.step(StepRequest::tokens(0, ids, Output::Greedy))?.token()?)
     }
 
-    /// Goes on from the last token for `count` others.
+    /// Decodes `count` tokens after the last one, with run-ahead decoding.
     fn run_ahead(&mut self, count: usize) -> anyhow::Result<()> {
         self.session.step(StepRequest::run_ahead(&[0], count, Output::Greedy))?;
         Ok(())
     }
 }
 
-/// The selected device's profile, including values that only an open device has.
+/// Opens the selected device and returns its profile, with the measured memory bandwidth.
 pub(crate) fn measured_profile(device: Option<&str>) -> anyhow::Result<DeviceProfile> {
     let builder = Runtime::builder();
     let builder = device.map_or(builder.clone(), |device| builder.device(device));
@@ -452,8 +453,8 @@ pub(crate) fn measured_profile(device: Option<&str>) -> anyhow::Result<DevicePro
     Ok(profile)
 }
 
-/// Reads the file while drivers initialise, which takes as long. A missing file initialises none;
-/// if both fail, the error is the file's.
+/// Opens the model while drivers initialise, which takes about as long. If the named file does not
+/// exist, no driver is initialised. If both fail, the model's error is returned.
 fn open_both(place: &Place) -> anyhow::Result<(Arc<Model>, Runtime)> {
     let file = place.model.as_deref().map(download::here).transpose()?;
     if file.as_ref().is_some_and(|file| !file.exists()) {

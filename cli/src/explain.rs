@@ -1,4 +1,4 @@
-//! `warploom explain`.
+//! Runs `warploom explain`: prints plans and graphs.
 
 use crate::Exit;
 use crate::analyze;
@@ -10,17 +10,17 @@ use anyhow::{Context, bail};
 use std::io::Write;
 use std::path::Path;
 use std::sync::Arc;
-use warploom::base::{ShapeClass, Symbol};
 use warploom::engine::{Block, EngineId, Registry, TunedChoices};
-use warploom::ir::{self, Graph, NodeId};
+use warploom::graph::{self, Graph, NodeId};
 use warploom::plan::{Options, PASSES, PartitionedPlan, Plan, Selector, TextOptions};
 use warploom::provider::{DeviceKind, DeviceProfile};
 use warploom::runtime::{self, known_wrong_on, tuned_on};
+use warploom_core::base::{ShapeClass, Symbol};
 use warploom_llm::{CacheShape, DecoderInput, DecoderOutput, Session, class_of, class_of_batch};
 
-/// Default positions of the cache, as in a session.
+/// Default number of positions of the KV cache, as in a session.
 const CONTEXT: usize = 4096;
-/// Sequences of a batch.
+/// Number of sequences of [`Phase::Batch`].
 const SEQUENCES: usize = 8;
 
 pub(crate) fn run(args: &ExplainArgs) -> anyhow::Result<Exit> {
@@ -52,7 +52,7 @@ pub(crate) fn run(args: &ExplainArgs) -> anyhow::Result<Exit> {
         let graph = Plan::graph_after(&graph, &class, &profile, &options, pass)?;
         let text = match form {
             Form::Text => graph.to_string(),
-            Form::Dot => ir::dot(&graph),
+            Form::Dot => graph::dot(&graph),
         };
         write!(out, "{text}")?;
         return Ok(Exit::Done);
@@ -80,7 +80,7 @@ pub(crate) fn run(args: &ExplainArgs) -> anyhow::Result<Exit> {
         if let Some(path) = &args.trace {
             let trace = plan.trace(&analysis);
             write_file(path, serde_json::to_string(&trace)?.as_bytes())?;
-            tell(&format!("trace written to {}; Perfetto opens it", path.display()));
+            tell(&format!("trace written to {}; open it in Perfetto", path.display()));
         }
         report = report.measured(analysis);
     }
@@ -93,7 +93,8 @@ pub(crate) fn run(args: &ExplainArgs) -> anyhow::Result<Exit> {
     Ok(Exit::Done)
 }
 
-/// Errata that a runtime on the device would apply; an unreadable file is reported.
+/// Returns the engines that a runtime on the device would exclude: errata and findings of `doctor`.
+/// An unreadable file is reported on standard error.
 fn known_wrong(profile: &DeviceProfile, registry: &Registry) -> anyhow::Result<Vec<Block>> {
     let (blocks, ignored) = known_wrong_on(profile, registry)?;
     if let Some(ignored) = ignored {
@@ -102,14 +103,15 @@ fn known_wrong(profile: &DeviceProfile, registry: &Registry) -> anyhow::Result<V
     Ok(blocks)
 }
 
-/// Calibration results that a runtime on the device would use; an unreadable file is reported.
+/// Returns the tuner's choices that a runtime on the device would use. Unreadable files are
+/// reported on standard error.
 fn tuned(profile: &DeviceProfile) -> anyhow::Result<Arc<TunedChoices>> {
     let (choices, ignored) = tuned_on(profile)?;
     ignored.iter().for_each(|ignored| tell(ignored));
     Ok(choices)
 }
 
-/// A plan over several devices.
+/// Makes, saves and prints a plan over several devices.
 fn over_devices(
     args: &ExplainArgs,
     mut options: Options,
@@ -119,7 +121,7 @@ fn over_devices(
     for name in &args.with_device {
         devices.push(named_profile(name)?);
     }
-    // Weight layouts that only GPUs use are unreadable for a CPU among them.
+    // A CPU among the devices cannot read the weight layouts that only GPUs use.
     let kinds = || devices.iter().map(|device| device.kind);
     let kept = kinds().find(|kind| *kind == DeviceKind::Cpu).unwrap_or(devices[0].kind);
     let (graph, class) = subject(args, &devices[0], kept)?;
@@ -136,14 +138,15 @@ fn over_devices(
     Ok(Exit::Done)
 }
 
-/// The graph to plan for a device, with weights in the formats of its kind, and the shape bucket.
+/// Returns the graph to plan, with weights in the layouts of device kind `kept`, and the shape
+/// class to plan it for.
 fn subject(
     args: &ExplainArgs,
     device: &DeviceProfile,
     kept: DeviceKind,
 ) -> anyhow::Result<(Graph, ShapeClass)> {
     if let Some(path) = &args.graph_file {
-        let graph = ir::load(&read(path)?).with_context(|| path.display().to_string())?;
+        let graph = graph::load(&read(path)?).with_context(|| path.display().to_string())?;
         let class = args
             .symbols
             .iter()
@@ -158,7 +161,7 @@ fn subject(
     let (input, sequences) = sequences(args.phase);
     let cache = CacheShape::new(sequences, context, dtype);
     let graph = model.graph_on(kept, cache, input, DecoderOutput::Greedy)?;
-    let graph = ir::computing_in(&graph, mode)?;
+    let graph = graph::computing_in(&graph, mode)?;
     let class = match input.is_batch() {
         true => class_of_batch(sequences)?,
         false => class_of(tokens, context)?,
@@ -166,12 +169,12 @@ fn subject(
     Ok((graph, class))
 }
 
-/// Positions of the cache.
+/// Returns the number of positions of the KV cache, for a model with a context of `trained`.
 pub(crate) fn context(args: &ExplainArgs, trained: usize) -> usize {
     args.place.context.unwrap_or(trained.min(CONTEXT))
 }
 
-/// Tokens of a run: the upper end of the phase's shape bucket.
+/// Returns the number of tokens of a run: the upper end of the phase's shape class.
 pub(crate) fn tokens(phase: Phase) -> usize {
     match phase {
         Phase::Decode => 1,
@@ -180,7 +183,7 @@ pub(crate) fn tokens(phase: Phase) -> usize {
     }
 }
 
-/// The input of a phase, and its number of sequences.
+/// Returns the kind of input of a phase, and its number of sequences.
 pub(crate) fn sequences(phase: Phase) -> (DecoderInput, usize) {
     match phase {
         Phase::Decode | Phase::Prefill => (DecoderInput::Tokens, 1),
@@ -188,7 +191,7 @@ pub(crate) fn sequences(phase: Phase) -> (DecoderInput, usize) {
     }
 }
 
-/// The device to plan for: a saved or built-in profile, or a device of this machine.
+/// Returns the profile to plan for: a saved or built-in one, or that of a device of this machine.
 fn profile(args: &ExplainArgs) -> anyhow::Result<DeviceProfile> {
     let Some(name) = &args.profile else {
         let found = engine::detect(args.place.device.as_deref())?;
@@ -198,7 +201,7 @@ fn profile(args: &ExplainArgs) -> anyhow::Result<DeviceProfile> {
     named_profile(name)
 }
 
-/// A saved or built-in profile.
+/// Returns a built-in profile by name, or a saved one by path.
 fn named_profile(name: &str) -> anyhow::Result<DeviceProfile> {
     if DeviceProfile::known_names().any(|known| known == name) {
         return Ok(DeviceProfile::known(name)?);
@@ -230,13 +233,13 @@ fn check_passes(args: &ExplainArgs) -> anyhow::Result<()> {
     }
 }
 
-/// `LABEL=ID`, `%NODE=ID` or `op:NAME=ID`.
+/// Parses nodes and the engine to force for them: `LABEL=ID`, `%NODE=ID` or `op:NAME=ID`.
 pub(crate) fn forced(text: &str) -> Result<(Selector, EngineId), String> {
     let (nodes, id) = text.rsplit_once('=').ok_or("must be NODES=ID")?;
     Ok((selector(nodes)?, EngineId::new(id.to_string())))
 }
 
-/// As [`forced`], with a slot instead of an engine.
+/// Same as [`forced`], with the slot of a device instead of an engine.
 pub(crate) fn placed(text: &str) -> Result<(Selector, usize), String> {
     let (nodes, slot) = text.rsplit_once('=').ok_or("must be NODES=SLOT")?;
     let slot = slot.parse().map_err(|_| format!("{slot:?} is not a slot: 0, 1 ..."))?;
@@ -254,7 +257,7 @@ fn selector(nodes: &str) -> Result<Selector, String> {
     })
 }
 
-/// `ID:NAME=N`.
+/// Parses the value of an engine's knob: `ID:NAME=N`.
 pub(crate) fn knob(text: &str) -> Result<(EngineId, String, u32), String> {
     let wrong = || "must be ID:NAME=N".to_string();
     let (id, rest) = text.split_once(':').ok_or_else(wrong)?;
@@ -263,7 +266,7 @@ pub(crate) fn knob(text: &str) -> Result<(EngineId, String, u32), String> {
     Ok((EngineId::new(id.to_string()), name.into(), value))
 }
 
-/// `seq=1..8` or `past=512`.
+/// Parses the range of a symbol, such as `seq=1..8` or `past=512`.
 pub(crate) fn symbol(text: &str) -> Result<(Symbol, u64, u64), String> {
     let wrong = || "must be NAME=N or NAME=LOW..HIGH".to_string();
     let (name, range) = text.split_once('=').ok_or_else(wrong)?;

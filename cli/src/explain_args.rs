@@ -4,16 +4,16 @@ use crate::args::Place;
 use crate::explain::symbol;
 use clap::{Args, ValueEnum};
 use std::path::PathBuf;
-use warploom::base::Symbol;
 use warploom::engine::EngineId;
 use warploom::plan::Selector;
+use warploom_core::base::Symbol;
 
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
   warploom explain                                        # one token of the embedded model
   warploom explain -m model.gguf --phase prefill --profile apple-m2
-  warploom explain --analyze --trace run.json             # measured; Perfetto opens the trace
+  warploom explain --analyze --trace run.json             # times each step; open it in Perfetto
   warploom explain --analyze --json > plan.json
   warploom explain --graph dot --after simplify | dot -Tsvg > graph.svg
   warploom explain --graph-file net.json --symbols batch=1..8
@@ -21,30 +21,32 @@ Examples:
   warploom explain --engine wgsl.matvec.q4_k --knob wgsl.matvec.q4_k:rows=4 --block fused.rows
   warploom explain --profile adreno-740 --save-plan phone.plan
   warploom explain --plan phone.plan --arena
-  warploom explain --with-device cpu-avx512 --place-nodes op:gather=1   # over two devices
+  warploom explain --with-device cpu-avx512 --place-nodes op:gather=1   # on two devices
 
-Built-in profiles of other machines: apple-m2, radeon-rx-7900-xtx, intel-iris-xe, adreno-740,
-browser-floor, nvidia-h200, lavapipe, cpu-avx512. `warploom devices --save-profile FILE` writes
-the profile of this machine.")]
+Built-in device profiles: apple-m2, radeon-rx-7900-xtx, intel-iris-xe, adreno-740, browser-floor,
+nvidia-h200, lavapipe, cpu-avx512. `warploom devices --save-profile FILE` writes the profile of a
+device of this machine.")]
 pub(crate) struct ExplainArgs {
     #[command(flatten)]
     pub(crate) place: Place,
-    /// One token, a long prompt, or one token of several sequences
+    /// Which run of the model to explain: one token, a chunk of a prompt, or one token for each of
+    /// several sequences
     #[arg(long, value_enum, default_value = "decode")]
     pub(crate) phase: Phase,
-    /// Plan for a profile instead of a device of this machine: a file, or a name from below
+    /// Plan for a device profile instead of a device of this machine: a file, or a built-in name
+    /// listed below
     #[arg(long, value_name = "FILE|NAME")]
     pub(crate) profile: Option<String>,
-    /// Plan over another device too: a profile file, or a name from below; can be repeated.
-    /// The main device is slot 0, these are 1, 2 and so on
+    /// Split the plan with another device: a profile file, or a built-in name listed below; can be
+    /// repeated. The main device is slot 0, further ones are slots 1, 2 and so on
     #[arg(
         long,
         value_name = "FILE|NAME",
         conflicts_with_all = ["analyze", "json", "graph", "plan", "arena", "all", "no_why"]
     )]
     pub(crate) with_device: Vec<String>,
-    /// Assign nodes to a slot, by label, node or operation: blk.0.attention=1, op:gather=1; can be
-    /// repeated
+    /// Assign nodes, selected by label, id or operation, to a device slot: blk.0.attention=1,
+    /// %12=1, op:gather=1; can be repeated
     #[arg(
         long,
         value_name = "NODES=SLOT",
@@ -52,13 +54,13 @@ pub(crate) struct ExplainArgs {
         value_parser = crate::explain::placed
     )]
     pub(crate) place_nodes: Vec<(Selector, usize)>,
-    /// Run it on the device and show the time of each step
+    /// Run the plan on the device and show the time of each step
     #[arg(long)]
     pub(crate) analyze: bool,
-    /// Number of measured runs
+    /// Number of timed runs for --analyze
     #[arg(long, value_name = "N", default_value = "20", value_parser = crate::args::at_least_one)]
     pub(crate) runs: usize,
-    /// Write the measurement as a trace for Perfetto or Chrome
+    /// Write the times as a trace file for Perfetto or Chrome
     #[arg(long, value_name = "FILE", requires = "analyze")]
     pub(crate) trace: Option<PathBuf>,
     /// Print one JSON object
@@ -67,13 +69,13 @@ pub(crate) struct ExplainArgs {
     /// Print every step of repeated layers
     #[arg(long)]
     pub(crate) all: bool,
-    /// Draw the arena: each buffer of intermediates
+    /// Draw the arena: the buffers that hold the intermediates
     #[arg(long)]
     pub(crate) arena: bool,
-    /// Omit the reasons for each engine
+    /// Omit the reasons for the choice of engines
     #[arg(long)]
     pub(crate) no_why: bool,
-    /// Disable a pass; can be repeated
+    /// Disable an optional pass; can be repeated
     #[arg(long, value_name = "PASS")]
     pub(crate) without: Vec<String>,
     /// Prefer this engine wherever it applies; can be repeated
@@ -82,14 +84,14 @@ pub(crate) struct ExplainArgs {
     /// Never use this engine; can be repeated
     #[arg(long, value_name = "ID")]
     pub(crate) block: Vec<String>,
-    /// Force an engine for nodes, by label, node or operation: blk.0.ffn_down=ID, %12=ID,
+    /// Force an engine for nodes selected by label, id or operation: blk.0.ffn_down=ID, %12=ID,
     /// op:linear=ID; can be repeated
     #[arg(long, value_name = "NODES=ID", value_parser = crate::explain::forced)]
     pub(crate) force: Vec<(Selector, EngineId)>,
     /// Set a knob of an engine, such as wgsl.matvec.q4_k:rows=4; can be repeated
     #[arg(long, value_name = "ID:NAME=N", value_parser = crate::explain::knob)]
     pub(crate) knob: Vec<(EngineId, String, u32)>,
-    /// Print the graph after a pass instead of the plan
+    /// Print the graph instead of the plan, as it is after the pass given by --after
     #[arg(
         long,
         value_enum,
@@ -97,13 +99,13 @@ pub(crate) struct ExplainArgs {
         conflicts_with_all = ["json", "save_plan", "analyze", "trace", "arena", "all", "no_why"]
     )]
     pub(crate) graph: Option<Form>,
-    /// The pass after which --graph prints [default: infer]
+    /// Pass after which --graph prints the graph [default: infer]
     #[arg(long, value_name = "PASS", requires = "graph")]
     pub(crate) after: Option<String>,
     /// Explain a saved graph instead of a model
     #[arg(long, value_name = "FILE", conflicts_with_all = ["plan", "phase", "model"])]
     pub(crate) graph_file: Option<PathBuf>,
-    /// Ranges of the symbols of a saved graph: seq=1..8,past=512
+    /// Values or ranges of the saved graph's symbols: seq=1..8,past=512
     #[arg(
         long,
         value_name = "RANGES",
@@ -112,7 +114,7 @@ pub(crate) struct ExplainArgs {
         requires = "graph_file"
     )]
     pub(crate) symbols: Vec<(Symbol, u64, u64)>,
-    /// Explain a saved plan instead of making one; with --analyze, --model gives its weights
+    /// Explain a saved plan instead of making one; with --analyze, --model supplies the weights
     #[arg(
         long,
         value_name = "FILE",
@@ -126,14 +128,14 @@ pub(crate) struct ExplainArgs {
     pub(crate) save_plan: Option<PathBuf>,
 }
 
-/// The phase of a model's run.
+/// Which run of a model is explained.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Phase {
-    /// One token
+    /// One decoded token
     Decode,
-    /// 65 to 512 tokens
+    /// 65 to 512 tokens of a prompt
     Prefill,
-    /// One token of each of 8 sequences
+    /// One token for each of 8 sequences
     Batch,
 }
 

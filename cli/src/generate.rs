@@ -1,4 +1,4 @@
-//! `warploom generate`.
+//! Runs `warploom generate`: prints the text that continues a prompt.
 
 use crate::Exit;
 use crate::args::GenerateArgs;
@@ -14,7 +14,7 @@ use warploom_llm::sampler::Sampling;
 use warploom_llm::tokenizer::EncodeOptions;
 use warploom_llm::{Finish, Model};
 
-/// Bytes of the longest prompt that is tokenised in advance.
+/// Maximum length in bytes of a prompt that is tokenised in advance.
 const MOST_COUNTED: usize = 64 << 10;
 
 pub(crate) fn run(args: &GenerateArgs) -> anyhow::Result<Exit> {
@@ -56,18 +56,18 @@ pub(crate) fn run(args: &GenerateArgs) -> anyhow::Result<Exit> {
     Ok(if interrupt::asked() { Exit::Interrupted } else { Exit::Done })
 }
 
-/// The length of the first prompt: a short one is tokenised twice, before the upload of the weights
-/// and when it is run.
+/// Returns the number of tokens of a short prompt, for prewarming; `None` for a long one, which
+/// would take too long to tokenise twice.
 fn tokens_of(model: &Model, prompt: &str) -> Option<usize> {
     let options = EncodeOptions::default().add_bos(true).parse_special(true);
     let short = Some(prompt).filter(|prompt| prompt.len() <= MOST_COUNTED)?;
     Some(model.tokenizer().encode(short, options).ok()?.len())
 }
 
-/// Standard output, until its reader closes it.
+/// Standard output for generated text; remembers its first error.
 struct Output {
     json: bool,
-    /// The error that closed it.
+    /// The error that ended the output.
     failed: Option<std::io::Error>,
 }
 
@@ -80,7 +80,7 @@ impl Output {
         std::io::stdout().is_terminal()
     }
 
-    /// Writes text and flushes; breaks if the output is closed.
+    /// Writes text and flushes; breaks after an error. With `json` it writes nothing.
     fn write(&mut self, text: &str) -> ControlFlow<()> {
         if self.json {
             return ControlFlow::Continue(());
@@ -95,7 +95,8 @@ impl Output {
         }
     }
 
-    /// Ends the text with a line end. A pipe closed by its reader, such as `head`, is not an error.
+    /// Ends the text with a line break. A pipe closed by its reader, such as `head`, is not an
+    /// error.
     fn end(&mut self) -> anyhow::Result<()> {
         let _ = self.write("\n");
         match self.failed.take() {
@@ -111,7 +112,7 @@ impl Output {
     }
 }
 
-/// A one-line summary.
+/// Returns a one-line summary: times, token counts, why the text ended, and the seed.
 fn summary(written: &Written, load_seconds: f64, sampling: &Sampling) -> String {
     let why = match written.ended {
         Finish::Stop => "the model ended the text",
@@ -133,7 +134,7 @@ fn summary(written: &Written, load_seconds: f64, sampling: &Sampling) -> String 
     )
 }
 
-/// The output of `--json`.
+/// Returns the JSON object that `--json` prints.
 fn report(
     loaded: &Loaded,
     prompt: &str,
@@ -156,7 +157,7 @@ fn report(
     report
 }
 
-/// The sampling settings, as an object.
+/// Returns the sampling settings as a JSON object.
 pub(crate) fn sampled(sampling: &Sampling) -> Value {
     json!({
         "temperature": sampling.temperature,
@@ -169,7 +170,7 @@ pub(crate) fn sampled(sampling: &Sampling) -> Value {
     })
 }
 
-/// The part of the object that depends on the run.
+/// Returns the fields of the JSON object about the generated text.
 fn result(sampling: &Sampling, written: &Written, load_seconds: f64) -> Value {
     json!({
         "text": written.text,

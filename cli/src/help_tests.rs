@@ -1,10 +1,10 @@
-//! Checks the help texts: examples parse, names exist.
+//! Checks the help texts: examples parse, and named engines exist.
 
 use crate::args::Cli;
 use clap::CommandFactory;
 use warploom::engine::Registry;
 
-/// The help of every command and subcommand, by name.
+/// Returns the name and the help of every command and subcommand.
 fn helps() -> Vec<(String, String)> {
     fn add(command: &mut clap::Command, all: &mut Vec<(String, String)>) {
         all.push((command.get_name().to_owned(), command.render_long_help().to_string()));
@@ -17,7 +17,8 @@ fn helps() -> Vec<(String, String)> {
     all
 }
 
-/// The commands of a line, split like in a shell: words, quotes, comments, pipes and redirections.
+/// Returns the commands of a line as lists of words, split as in a shell: at spaces outside quotes
+/// and at pipes, without comments and redirections.
 #[cfg(feature = "embedded-model")]
 fn commands(line: &str) -> Vec<Vec<String>> {
     let mut all = vec![Vec::new()];

@@ -1,5 +1,5 @@
-//! Ctrl-C, SIGHUP and SIGTERM: they end text generation or file writing cleanly, and anything else
-//! at once.
+//! Handles Ctrl-C, SIGHUP and SIGTERM: text generation and file writing end cleanly, anything else
+//! ends at once.
 
 use anyhow::Context;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -7,7 +7,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 static WRITING: AtomicBool = AtomicBool::new(false);
 static ASKED: AtomicBool = AtomicBool::new(false);
 
-/// Installs the handler. Outside of [`writing`], and at the second signal, the process exits: 130.
+/// Installs the signal handler. Outside of [`writing`] to [`ended`], and at a second signal, the
+/// process exits with code 130.
 pub(crate) fn listen() -> anyhow::Result<()> {
     #[cfg(unix)]
     let ignored = ignore_hangup();
@@ -18,7 +19,7 @@ pub(crate) fn listen() -> anyhow::Result<()> {
         }
     })
     .context("cannot listen for Ctrl-C")?;
-    // A process started by `nohup` continues.
+    // Under `nohup`, hangups stay ignored.
     #[cfg(unix)]
     if ignored {
         ignore_hangup();
@@ -26,25 +27,25 @@ pub(crate) fn listen() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Ignores hangups; returns whether they were ignored before.
+/// Makes the process ignore SIGHUP; returns whether it did before.
 #[cfg(unix)]
 fn ignore_hangup() -> bool {
     // SAFETY: a signal that is ignored runs no code, and SIGHUP may be ignored.
     unsafe { libc::signal(libc::SIGHUP, libc::SIG_IGN) == libc::SIG_IGN }
 }
 
-/// From now on an interrupt only sets a flag.
+/// Begins a section in which the first signal only sets the flag of [`asked`].
 pub(crate) fn writing() {
     WRITING.store(true, Ordering::SeqCst);
 }
 
-/// Writing has ended: a later interrupt ends the process.
+/// Ends the section of [`writing`] and clears the flag: a later signal ends the process.
 pub(crate) fn ended() {
     WRITING.store(false, Ordering::SeqCst);
     ASKED.store(false, Ordering::SeqCst);
 }
 
-/// Whether there was an interrupt.
+/// Returns whether a signal has arrived in the section of [`writing`].
 pub(crate) fn asked() -> bool {
     ASKED.load(Ordering::SeqCst)
 }

@@ -1,4 +1,4 @@
-//! `warploom kernel`.
+//! Runs `warploom kernel`: creates and checks packs.
 
 use crate::Exit;
 use crate::kernel_args::{CheckArgs, KernelArgs, KernelCommand, NewArgs};
@@ -23,8 +23,9 @@ pub(crate) fn run(args: &KernelArgs) -> anyhow::Result<Exit> {
     }
 }
 
-/// The contents of a new pack: `out = a * x + y`.
+/// Manifest of a new pack, which computes `out = a * x + y`.
 const NEW_MANIFEST: &str = include_str!("kernel_new/pack.toml");
+/// Shader of a new pack.
 const NEW_SHADER: &str = include_str!("kernel_new/kernel.wgsl");
 
 fn new(args: &NewArgs) -> anyhow::Result<Exit> {
@@ -50,7 +51,7 @@ fn new(args: &NewArgs) -> anyhow::Result<Exit> {
     Ok(Exit::Done)
 }
 
-/// What `check` prints as JSON.
+/// The JSON output of `kernel check`.
 #[derive(Serialize)]
 struct Checked<'a> {
     pack: &'a Path,
@@ -73,8 +74,8 @@ fn check(args: &CheckArgs) -> anyhow::Result<Exit> {
                 let (row, job) = pack::in_interpreter(&pack, case);
                 tell_row(&mut out, args.json, &row)?;
                 rows.push(row);
-                // A kernel that fails in the interpreter could hang a GPU, so it does not run
-                // there.
+                // A kernel that fails in the interpreter does not run on devices: it could hang a
+                // GPU.
                 for runtime in job.iter().flat_map(|_| &runtimes) {
                     let Some(job) = &job else { continue };
                     let row = pack::on_device(job, runtime);
@@ -95,7 +96,7 @@ fn check(args: &CheckArgs) -> anyhow::Result<Exit> {
                 }
             }
         }
-        // With its causes.
+        // With the causes of the error.
         Err(e) => error = Some(format!("{:#}", anyhow::Error::from(e))),
     }
     let wrong = rows.iter().filter(|row| matches!(row.outcome, Outcome::Wrong { .. })).count();
@@ -126,7 +127,7 @@ fn tell_row(out: &mut impl Write, json: bool, row: &Row) -> anyhow::Result<()> {
     Ok(writeln!(out, "{:<12} {:<12} {outcome}", row.case, row.place)?)
 }
 
-/// The named devices, or every selectable one.
+/// Opens the named devices, or every selectable one if none is named.
 fn runtimes(names: &[String]) -> anyhow::Result<Vec<Runtime>> {
     let all = || -> anyhow::Result<Vec<String>> {
         let detection = Detection::detect("auto")?;

@@ -11,7 +11,7 @@ Examples:
   warploom kernel bench sharpen --set n=16777216
   warploom kernel show softmax           # a built-in kernel, as it is compiled
 
-docs/kernels.md is the guide.")]
+See docs/kernels.md for a guide.")]
 pub(crate) struct KernelArgs {
     #[command(subcommand)]
     pub(crate) command: KernelCommand,
@@ -23,9 +23,9 @@ pub(crate) enum KernelCommand {
     New(NewArgs),
     /// Check a pack: its files, then each case in the interpreter and on devices
     Check(CheckArgs),
-    /// Time a pack on a device, for every value of its tuning constants
+    /// Time a pack on a device, for every combination of its tuning constants
     Bench(KernelBenchArgs),
-    /// Print the expanded text of a built-in kernel, or list all of them
+    /// Print the expanded source of a built-in kernel, or list all kernels
     Show(ShowArgs),
 }
 
@@ -47,8 +47,8 @@ Examples:
   warploom kernel check sharpen --json
 
 The interpreter reports out-of-bounds indices, races, barriers that not every thread reaches and
-endless loops, with file and line; a device reports the first wrong number with both values.
-The exit code is 1 if anything fails.")]
+endless loops, with file and line. For a device, the first wrong value is reported with the expected
+one. The exit code is 1 if anything fails.")]
 pub(crate) struct CheckArgs {
     /// Folder of the pack
     #[arg(value_name = "DIR")]
@@ -67,22 +67,23 @@ Examples:
   warploom kernel bench examples/packs/blur --set width=4096 --set height=4096
   warploom kernel bench sharpen --device cuda:0 --json
 
-Each variant is checked with every [[case]] of the manifest before it is timed. Bytes count each
-operand and result once.")]
+Each variant is checked with every [[case]] of the manifest before it is timed. The bandwidth counts
+each operand and each result once.")]
 pub(crate) struct KernelBenchArgs {
     /// Folder of the pack
     #[arg(value_name = "DIR")]
     pub(crate) folder: PathBuf,
-    /// Device: auto, cpu, cuda, webgpu, opencl, webgpu:1 (default: WARPLOOM_DEVICE, then auto)
+    /// Device: auto, cpu, cuda, webgpu or opencl, or one device, such as webgpu:1 (default:
+    /// WARPLOOM_DEVICE, then auto)
     #[arg(short, long, value_name = "DEVICE")]
     pub(crate) device: Option<String>,
-    /// Size or number that overrides the first case; can be repeated
+    /// Override a size or parameter of the first case; can be repeated
     #[arg(long = "set", value_name = "NAME=VALUE", value_parser = setting)]
     pub(crate) settings: Vec<(String, f64)>,
-    /// Number of measured runs
+    /// Number of timed runs
     #[arg(long, value_name = "N", default_value = "20", value_parser = crate::args::at_least_one)]
     pub(crate) runs: usize,
-    /// Store the best constants for this device in the folder, for `Tensor::custom`
+    /// Store the fastest constants for this device in the pack's folder, for `Tensor::custom`
     #[arg(long)]
     pub(crate) save: bool,
     /// Print one JSON object
@@ -99,20 +100,20 @@ Examples:
   warploom kernel show matvec_prequant --format q4_k -D headers
   warploom kernel show attn_split_kv_fused --lang cuda > attention.cu
 
-The text is the file in shaders/ after its #import, #if and #repeat lines are applied. `warploom
-explain` prints the defines and constants of the kernels of a plan. Without -D a kernel has its
+The output is the file in shaders/ with its #import, #if and #repeat directives expanded. `warploom
+explain` prints the defines and constants of the kernels in a plan. Without -D, a kernel has its
 default constants and the fewest defines. Fused prologues and epilogues are not included.")]
 pub(crate) struct ShowArgs {
     /// Name of the kernel; without it, list all kernels
     #[arg(value_name = "NAME")]
     pub(crate) name: Option<String>,
-    /// Define, or constant with its value; can be repeated
+    /// Set a define (KEY), or set a constant (KEY=VALUE); can be repeated
     #[arg(short = 'D', long = "define", value_name = "KEY[=VALUE]", requires = "name")]
     pub(crate) define: Vec<String>,
-    /// Weight format of a kernel family, such as q4_k (default: q4_k)
+    /// Weight format, for kernels that have a variant for each format (default: q4_k)
     #[arg(long, value_name = "FORMAT", requires = "name")]
     pub(crate) format: Option<String>,
-    /// Language of the text; cuda and opencl are translated from WGSL
+    /// Output language; cuda and opencl are translated from WGSL
     #[arg(long, value_enum, value_name = "LANGUAGE", default_value = "wgsl")]
     pub(crate) lang: Language,
     /// Print one JSON value: the kernel with its parameters and bindings, or the list
@@ -120,7 +121,7 @@ pub(crate) struct ShowArgs {
     pub(crate) json: bool,
 }
 
-/// The language of a printed kernel.
+/// The output language of `kernel show`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Language {
     /// WGSL, as wgpu compiles it

@@ -1,4 +1,4 @@
-//! `warploom kernel bench`: every variant verified, then timed.
+//! Runs `warploom kernel bench`: checks every variant of a pack, then times it.
 
 use crate::Exit;
 use crate::kernel_args::KernelBenchArgs;
@@ -13,10 +13,10 @@ use warploom::runtime::Runtime;
 use warploom::tensor::tuned_name;
 use warploom_testkit::pack::{self, Outcome, Timing};
 
-/// Maximum variants, to bound the run time.
+/// Maximum number of variants, to bound the run time.
 const MAX_VARIANTS: usize = 256;
 
-/// A pack with values of its constants, and its time.
+/// One choice of values for a pack's tuning constants, and the time of the kernel with them.
 #[derive(Serialize)]
 struct Variant {
     constants: BTreeMap<String, f64>,
@@ -27,14 +27,14 @@ struct Variant {
     timing: Option<Timing>,
 }
 
-/// What `bench` prints as JSON.
+/// The JSON output of `kernel bench`.
 #[derive(Serialize)]
 struct Bench {
     pack: String,
     device: String,
     values: BTreeMap<String, f64>,
     variants: Vec<Variant>,
-    /// Index of the fastest.
+    /// Index of the fastest variant.
     best: usize,
 }
 
@@ -45,7 +45,7 @@ pub(crate) fn run(args: &KernelBenchArgs) -> anyhow::Result<Exit> {
         bail!("{}: there is no [[case]] in {MANIFEST}, whose sizes are timed", pack.name());
     };
     timed.name = "timed".into();
-    // Expected outputs and input lists have the case's own sizes.
+    // Expected outputs and input lists fit only the case's own sizes.
     timed.outputs.clear();
     if !args.settings.is_empty() {
         timed.inputs.clear();
@@ -86,7 +86,7 @@ pub(crate) fn run(args: &KernelBenchArgs) -> anyhow::Result<Exit> {
     Ok(Exit::Done)
 }
 
-/// Checks a variant with the pack's cases, and times it if all pass.
+/// Checks a variant with every case of the pack, and times it if all pass.
 fn variant(
     pack: &Pack,
     constants: &[(&str, f64)],
@@ -111,7 +111,8 @@ fn variant(
     Ok(pack::time(&pack::unchecked(&pack, timed)?, runtime, runs)?)
 }
 
-/// Every combination of the tunable constants; a single empty one if there are none.
+/// Returns every combination of values of the tuning constants; a single empty one if the pack has
+/// no tuning constants.
 fn combinations(pack: &Pack) -> anyhow::Result<Vec<BTreeMap<String, f64>>> {
     let mut all = vec![BTreeMap::new()];
     for (name, values) in pack.tune() {

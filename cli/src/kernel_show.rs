@@ -1,4 +1,4 @@
-//! `warploom kernel show`: the text of a built-in kernel after expansion.
+//! Runs `warploom kernel show`: prints the expanded source of a built-in kernel.
 
 use crate::Exit;
 use crate::kernel_args::{Language, ShowArgs};
@@ -6,15 +6,15 @@ use crate::output;
 use anyhow::{anyhow, bail};
 use serde::Serialize;
 use std::io::Write;
-use warploom::base::Format;
 use warploom::kernel::catalogue::{self, CATALOGUE, Entry};
 use warploom::kernel::source::{asset_wgsl, cooperative_variants, variants};
 use warploom::kernel::{Access, AssetSpec, KernelSpec};
-use warploom::translate::{self, Bounds, Options, Subgroups};
+use warploom_core::base::Format;
+use warploom_wgsl::translate::{self, Bounds, Options, Subgroups};
 
-/// The format of a family if none is named.
+/// Default weight format of a kernel with a variant for each format.
 const FORMAT: Format = Format::Q4K;
-/// Most names that an error suggests.
+/// Maximum number of names that an error suggests.
 const SUGGESTIONS: usize = 3;
 
 pub(crate) fn run(args: &ShowArgs) -> anyhow::Result<Exit> {
@@ -31,7 +31,7 @@ pub(crate) fn run(args: &ShowArgs) -> anyhow::Result<Exit> {
     Ok(Exit::Done)
 }
 
-/// A row of the list, as JSON prints it.
+/// A row of the list of kernels.
 #[derive(Serialize)]
 struct Row {
     name: &'static str,
@@ -62,10 +62,10 @@ fn first_sentence(doc: &str) -> &str {
     doc.split_inclusive(". ").next().unwrap_or(doc).trim_end().trim_end_matches('.')
 }
 
-/// An expanded kernel, as JSON prints it.
+/// An expanded kernel and its description.
 #[derive(Debug, Serialize)]
 struct Shown {
-    /// With defines and constants, as plans print it.
+    /// The kernel's name with defines and constants, as plans print it.
     kernel: String,
     doc: &'static str,
     language: &'static str,
@@ -101,7 +101,8 @@ fn show(name: &str, args: &ShowArgs) -> anyhow::Result<Shown> {
     })
 }
 
-/// The row, and the kernel's full name: a family may be named without its format.
+/// Returns the catalogue row and the full name of a kernel. If the given name lacks the weight
+/// format, `format` or the default is added.
 fn find(name: &str, format: Option<&str>) -> anyhow::Result<(&'static Entry, String)> {
     if let Some((entry, of)) = catalogue::find(name) {
         return match (of, format) {
@@ -135,7 +136,7 @@ fn unknown(name: &str) -> anyhow::Error {
     anyhow!("there is no kernel {name:?}{near} `warploom kernel show` lists all")
 }
 
-/// Names that contain the text, else those that differ in the fewest letters.
+/// Returns the names of kernels that contain `name` or, if there are none, the most similar names.
 fn nearest(name: &str) -> Vec<&'static str> {
     let names = || CATALOGUE.iter().map(|entry| entry.name.trim_end_matches("_*"));
     let inside: Vec<&str> = names().filter(|known| known.contains(name)).collect();
@@ -144,12 +145,12 @@ fn nearest(name: &str) -> Vec<&'static str> {
     }
     let mut all: Vec<(usize, &str)> = names().map(|known| (distance(name, known), known)).collect();
     all.sort();
-    // Beyond half of its letters a name is not similar.
+    // A name with more than half of its letters changed is not similar.
     let similar = all.into_iter().filter(|(far, known)| 2 * far <= known.len());
     similar.map(|(_, known)| known).take(SUGGESTIONS).collect()
 }
 
-/// The Levenshtein distance: letters to insert, remove or replace.
+/// Returns the Levenshtein distance: the number of letters to insert, remove or replace.
 fn distance(a: &str, b: &str) -> usize {
     let b: Vec<char> = b.chars().collect();
     let mut row: Vec<usize> = (0..=b.len()).collect();
@@ -165,7 +166,8 @@ fn distance(a: &str, b: &str) -> usize {
     row[b.len()]
 }
 
-/// The first tested variant of the kernel that has the defines, with the constants set.
+/// Returns the tested variant of a kernel that has the given defines and the fewest others, with
+/// the given constants. Each setting is `DEFINE` or `CONSTANT=VALUE`.
 fn spec(entry: &Entry, name: &str, settings: &[String]) -> anyhow::Result<AssetSpec> {
     let (mut defines, mut constants) = (Vec::new(), Vec::new());
     for setting in settings {
@@ -190,17 +192,17 @@ fn spec(entry: &Entry, name: &str, settings: &[String]) -> anyhow::Result<AssetS
     let fits =
         |spec: &AssetSpec| spec.name == name && defines.iter().all(|define| has(spec, define));
     let all = variants().into_iter().chain(cooperative_variants());
-    // The variants with the fewest defines come first.
+    // Of equal variants, the first.
     let Some(base) = all.filter(fits).min_by_key(|spec| spec.defines.len()) else {
         bail!("{name} has no variant with {}", defines.join(" and "));
     };
     Ok(constants.into_iter().fold(base, |spec, (key, value)| spec.constant(key, value)))
 }
 
-/// The text that the provider of that language compiles.
+/// Translates WGSL to the text that the provider of the language compiles.
 fn translated(asset: &AssetSpec, wgsl: &str, language: Language) -> anyhow::Result<String> {
     let (module, info) = translate::parse(wgsl)?;
-    // As `native` translates the kernels of the catalogue.
+    // The options with which `native` translates the kernels of the catalogue.
     let options = Options {
         label: asset.name.clone(),
         bounds: Bounds::Unchecked,
@@ -238,7 +240,7 @@ mod tests {
         show(name, &args(name, define, Language::Wgsl)).unwrap_or_else(|e| panic!("{name}: {e:#}"))
     }
 
-    /// `UPDATE_GOLDEN=1` writes the files anew.
+    /// With `UPDATE_GOLDEN=1` the test rewrites the files.
     #[test]
     fn expanded_kernels_are_as_written_down() {
         let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../tests/golden/kernels");

@@ -1,8 +1,9 @@
 //! The `warploom` command.
 //!
 //! Standard output holds the result and nothing else: text, a table, or one JSON object. Messages
-//! go to standard error. With `--json` a failure is an object too, with the reason in `error`. Exit
-//! codes: 0 done, 1 failed, 2 wrong usage, 130 interrupted.
+//! go to standard error. With `--json` a failure is an object too, with the reason in `error`. The
+//! exit code is 0 if the command is done, 1 if it failed, 2 for a usage error, and 130 if it was
+//! interrupted.
 
 mod analyze;
 mod args;
@@ -50,7 +51,7 @@ use serde_json::{Value, json};
 use std::io::Write;
 use std::process::ExitCode;
 
-/// The outcome of a command that did not fail.
+/// How a command that did not fail ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Exit {
     Done,
@@ -66,7 +67,7 @@ fn main() -> ExitCode {
         Err(error) if output::is_closed(&error) => ExitCode::SUCCESS,
         Err(error) => {
             if let Some(object) = failure(&cli.command, &format!("{error:#}")) {
-                // Write errors are ignored: the exit code and standard error say it too.
+                // Write errors are ignored: the exit code and standard error report the failure.
                 let _ = writeln!(output::stdout(), "{object}");
             }
             progress::tell(&format!("error: {error:#}"));
@@ -94,11 +95,11 @@ fn run(command: &Command) -> anyhow::Result<Exit> {
     }
 }
 
-/// The failure of a command as a JSON object, if `--json` is set and the command has not written
-/// one itself.
+/// Returns the failure of a command as a JSON object, if `--json` is set and the command has not
+/// written one itself.
 fn failure(command: &Command, text: &str) -> Option<Value> {
     let json = match command {
-        // Writes one object per event.
+        // Chat writes one object per event.
         Command::Chat(args) => {
             return args.json.then(|| json!({ "event": "error", "message": text }));
         }

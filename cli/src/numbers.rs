@@ -1,17 +1,17 @@
-//! Numeric options with a special value -1, as in llama.cpp.
+//! Parsers of numeric options, most with a special value -1, as in llama.cpp.
 
 use std::hash::{BuildHasher, RandomState};
 
-/// A random seed.
+/// The value of `--seed`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Seed {
-    /// A random one per run.
+    /// A random seed for each run.
     Any,
     Fixed(u64),
 }
 
 impl Seed {
-    /// The given seed, if any.
+    /// Returns the seed, unless it is random.
     pub(crate) fn fixed(self) -> Option<u64> {
         match self {
             Seed::Any => None,
@@ -20,7 +20,7 @@ impl Seed {
     }
 }
 
-/// A random seed of 32 bits, which any JSON reader keeps exact.
+/// Returns a random seed of 32 bits, which every JSON reader represents exactly.
 pub(crate) fn another_seed() -> u64 {
     RandomState::new().hash_one(()) & 0xffff_ffff
 }
@@ -33,31 +33,31 @@ pub(crate) fn seed(text: &str) -> Result<Seed, String> {
     }
 }
 
-/// A repetition penalty window.
+/// Parses the window of the repetition penalty; -1 is `usize::MAX`.
 pub(crate) fn last_n(text: &str) -> Result<usize, String> {
     from(0, text, usize::MAX)
         .ok_or_else(|| "must be an integer of 0 or more, or -1 for the whole context".to_owned())
 }
 
-/// A top-k limit.
+/// Parses a top-k limit; -1 is 0, which means all tokens.
 pub(crate) fn top_k(text: &str) -> Result<usize, String> {
     from(0, text, 0)
         .ok_or_else(|| "must be an integer of 0 or more; 0 and -1 mean all tokens".to_owned())
 }
 
-/// A maximum of tokens to generate.
+/// Parses the maximum number of tokens to generate; -1 is `usize::MAX`.
 pub(crate) fn tokens(text: &str) -> Result<usize, String> {
     from(1, text, usize::MAX).ok_or_else(|| {
         "must be an integer above 0, or -1 for as many as the context holds".to_owned()
     })
 }
 
-/// An unsigned integer.
+/// Parses an unsigned integer.
 pub(crate) fn whole(text: &str) -> Result<usize, String> {
     text.parse().map_err(|_| "must be an integer of 0 or more".to_owned())
 }
 
-/// An integer from `least` on; `all` for -1.
+/// Parses an integer of at least `least`; -1 returns `all`.
 fn from(least: usize, text: &str, all: usize) -> Option<usize> {
     match text {
         "-1" => Some(all),
@@ -65,7 +65,7 @@ fn from(least: usize, text: &str, all: usize) -> Option<usize> {
     }
 }
 
-/// In the form of the option and of JSON: -1 for all.
+/// Returns the number as options and JSON show it: -1 for `usize::MAX`.
 pub(crate) fn shown(number: usize) -> serde_json::Value {
     match number {
         usize::MAX => (-1).into(),

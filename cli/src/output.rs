@@ -1,29 +1,31 @@
-//! Standard output: whether it was written to, and whether its reader closed it.
+//! Standard output that records whether it was written to and whether its reader closed it.
 
 use std::io::{self, ErrorKind, StdoutLock, Write};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 static WRITTEN: AtomicBool = AtomicBool::new(false);
 
-/// Standard output, with errors distinct from those of other pipes.
+/// Standard output; its broken pipes are distinct from those of other streams ([`is_closed`]).
 pub(crate) struct Out(StdoutLock<'static>);
 
+/// Locks standard output.
 pub(crate) fn stdout() -> Out {
     Out(io::stdout().lock())
 }
 
-/// Whether standard output was written to.
+/// Returns whether the command has written to standard output.
 pub(crate) fn is_written() -> bool {
     WRITTEN.load(Ordering::Relaxed)
 }
 
-/// Whether the error is a pipe closed by its reader, such as `head`: not a failure of the command.
+/// Returns whether the error is a broken pipe of [`stdout`]: the reader, such as `head`, has closed
+/// it, which is not a failure of the command.
 pub(crate) fn is_closed(error: &anyhow::Error) -> bool {
     let mut of_system = error.chain().filter_map(|e| e.downcast_ref::<io::Error>());
     of_system.any(|e| e.get_ref().is_some_and(|inner| inner.is::<Closed>()))
 }
 
-/// A broken pipe of standard output.
+/// Marks the broken pipe of standard output in an [`io::Error`].
 #[derive(Debug)]
 struct Closed;
 

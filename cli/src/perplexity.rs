@@ -1,4 +1,4 @@
-//! `warploom perplexity`.
+//! Runs `warploom perplexity`: measures how well a model predicts a text.
 
 use crate::Exit;
 use crate::engine::Loaded;
@@ -24,7 +24,7 @@ pub(crate) fn run(args: &PerplexityArgs) -> anyhow::Result<Exit> {
     if !args.json {
         tell(loaded.startup_line());
     }
-    // From here on an interrupt ends the work cleanly.
+    // From here on a signal ends the work cleanly.
     interrupt::writing();
     let options = PerplexityOptions::default().window(args.window).skip(args.skip);
     let start = Instant::now();
@@ -53,7 +53,7 @@ pub(crate) fn run(args: &PerplexityArgs) -> anyhow::Result<Exit> {
     Ok(Exit::Done)
 }
 
-/// The text of a file, or of standard input.
+/// Reads the text from a file, or from standard input for `-`.
 fn read(path: &Path) -> anyhow::Result<String> {
     let mut bytes = Vec::new();
     if path == Path::new("-") {

@@ -1,4 +1,4 @@
-//! Notes and progress on standard error.
+//! Messages and progress bars on standard error.
 
 use indicatif::{ProgressBar, ProgressStyle};
 use std::io::{IsTerminal, Write};
@@ -8,16 +8,16 @@ pub(crate) fn tell(line: &str) {
     let _ = writeln!(std::io::stderr(), "{line}");
 }
 
-/// A progress bar, on a terminal only.
+/// A progress bar on standard error, shown only on a terminal.
 pub(crate) struct Progress(Option<ProgressBar>);
 
 impl Progress {
-    /// A bar that is hidden if `quiet`, or if standard error is not a terminal.
+    /// Creates a bar for loading a model, hidden if `quiet` or if standard error is not a terminal.
     pub(crate) fn new(quiet: bool) -> Progress {
         Progress::of(quiet, "loading {bar:30} {decimal_bytes}/{decimal_total_bytes}")
     }
 
-    /// As [`Progress::new`], with a template of `indicatif`.
+    /// Same as [`Progress::new`], with a template of `indicatif`.
     pub(crate) fn of(quiet: bool, template: &str) -> Progress {
         if quiet || !std::io::stderr().is_terminal() {
             return Progress(None);
@@ -44,7 +44,7 @@ impl Progress {
         }
     }
 
-    /// `done` of `total`, in bytes or another unit.
+    /// Shows `done` of `total`, in the unit of the template.
     pub(crate) fn set(&self, done: u64, total: u64) {
         if let Some(bar) = &self.0 {
             bar.set_length(total);
@@ -61,10 +61,12 @@ impl Drop for Progress {
     }
 }
 
-/// Prints the library's trace events at the level of `WARPLOOM_DEBUG`.
+/// Prints the library's trace events to standard error, at the level of `WARPLOOM_DEBUG`.
 pub(crate) fn init_tracing() -> anyhow::Result<()> {
     use tracing_subscriber::filter::LevelFilter;
-    let Some(text) = warploom::config::var(&warploom::config::DEBUG) else { return Ok(()) };
+    let Some(text) = warploom_core::config::var(&warploom_core::config::DEBUG) else {
+        return Ok(());
+    };
     let level = match text.parse() {
         Ok(0u8) => return Ok(()),
         Ok(1) => LevelFilter::INFO,

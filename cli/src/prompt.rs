@@ -1,4 +1,4 @@
-//! The prompt of `generate`: an argument, or standard input.
+//! Reads the prompt of `generate`: an argument, or standard input.
 
 use crate::progress::tell;
 use anyhow::{Context, bail};
@@ -6,22 +6,22 @@ use std::io::{IsTerminal, Read};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
 use std::time::Duration;
 
-/// Bytes of the longest prompt; more than any context holds.
+/// Maximum length of a prompt in bytes, more than any context holds.
 const MOST: usize = 64 << 20;
 /// Timeout for standard input that is not a terminal, if no prompt is given: it may be an inherited
 /// pipe without a writer.
 const WAIT: Duration = Duration::from_secs(10);
-/// The part of the timeout before a note is printed.
+/// Time without input after which a note is printed.
 const SILENT: Duration = Duration::from_secs(1);
 
-/// A chunk of standard input, until its end.
+/// A chunk of standard input; empty at its end.
 type Part = std::io::Result<Vec<u8>>;
 
-/// The prompt: `given`, or for `-` all of standard input. If none is given, standard input too,
-/// unless it is a terminal or sends nothing for [`WAIT`].
+/// Returns the prompt: `given`, or for `-` all of standard input. If none is given, standard input
+/// is read too, but the prompt is empty if that is a terminal or sends nothing for [`WAIT`].
 ///
 /// # Errors
-/// System errors; invalid UTF-8, or a prompt that is too long.
+/// Read errors, invalid UTF-8, and a prompt of more than [`MOST`] bytes.
 pub(crate) fn read(given: Option<&str>, quiet: bool) -> anyhow::Result<String> {
     let is_terminal = std::io::stdin().is_terminal();
     match given {
@@ -37,7 +37,7 @@ pub(crate) fn read(given: Option<&str>, quiet: bool) -> anyhow::Result<String> {
     }
 }
 
-/// The prompt from a pipe, if it arrives in time.
+/// Returns the prompt from a pipe; empty, with a message, if nothing arrives within `wait`.
 fn piped(parts: &Receiver<Part>, quiet: bool, wait: Duration) -> anyhow::Result<String> {
     match whole(parts, Some(wait))? {
         Some(text) => {
@@ -47,8 +47,7 @@ fn piped(parts: &Receiver<Part>, quiet: bool, wait: Duration) -> anyhow::Result<
             Ok(text)
         }
         None => {
-            // Printed even if quiet: text without the intended prompt would be worse than one line
-            // more.
+            // Printed even if quiet, so that a missing prompt is noticed.
             tell(&format!(
                 "standard input is open but sent nothing for {} seconds, so there is no prompt; \
                  `generate -` waits for one",
@@ -59,8 +58,8 @@ fn piped(parts: &Receiver<Part>, quiet: bool, wait: Duration) -> anyhow::Result<
     }
 }
 
-/// Reads on a separate thread, because a blocking read of a pipe cannot be interrupted. The last
-/// item is an empty chunk or an error.
+/// Reads in chunks on a separate thread, because a blocking read of a pipe cannot be interrupted;
+/// returns the channel of chunks. The last item is an empty chunk or an error.
 fn parts(mut from: impl Read + Send + 'static) -> Receiver<Part> {
     let (send, receive) = sync_channel(4);
     std::thread::spawn(move || {
@@ -79,8 +78,8 @@ fn parts(mut from: impl Read + Send + 'static) -> Receiver<Part> {
     receive
 }
 
-/// All chunks as text, less a final line end as `echo` adds it; `None` if the first does not arrive
-/// within `wait`.
+/// Returns all chunks as text, without a final line break such as `echo` adds; `None` if the first
+/// chunk does not arrive within `wait`.
 fn whole(parts: &Receiver<Part>, wait: Option<Duration>) -> anyhow::Result<Option<String>> {
     let mut bytes = Vec::new();
     let mut first = wait;
@@ -110,7 +109,7 @@ fn whole(parts: &Receiver<Part>, wait: Option<Duration>) -> anyhow::Result<Optio
     Ok(Some(line.strip_suffix('\r').unwrap_or(line).to_owned()))
 }
 
-/// The first chunk; prints a note after [`SILENT`].
+/// Receives the first chunk; prints a note if it does not arrive within [`SILENT`].
 fn within(parts: &Receiver<Part>, wait: Duration) -> Result<Part, RecvTimeoutError> {
     let silent = SILENT.min(wait);
     match parts.recv_timeout(silent) {
@@ -153,7 +152,8 @@ mod tests {
         assert!(error.to_string().contains("more than 67108864 bytes"), "{error}");
     }
 
-    /// A pipe that sends `self.1` after a delay, and then nothing until its end.
+    /// A pipe that sends its text (`self.1`) after a delay (`self.0`), and ends after another
+    /// delay.
     struct Slow(Duration, &'static [u8]);
 
     impl Read for Slow {
@@ -170,7 +170,7 @@ mod tests {
         let silent = parts(Slow(Duration::from_secs(600), b""));
         assert_eq!(piped(&silent, true, Duration::from_millis(100)).unwrap(), "");
         assert!(begin.elapsed() < Duration::from_secs(60), "{:?}", begin.elapsed());
-        // A slow one is read completely.
+        // A pipe that sends late is read completely.
         let slow = parts(Slow(Duration::from_millis(200), b"Long ago"));
         assert_eq!(piped(&slow, true, Duration::from_secs(60)).unwrap(), "Long ago");
         struct Broken;

@@ -1,4 +1,4 @@
-//! `warploom quantize`.
+//! Runs `warploom quantize`: writes a model with packed weights.
 
 use crate::Exit;
 use crate::progress::{Progress, tell};
@@ -11,17 +11,17 @@ use std::ops::ControlFlow;
 use std::time::Instant;
 use warploom_llm::quantize::{QuantizeOptions, QuantizeReport, TensorReport, quantize};
 
-/// Relative error of a matrix from which the report mentions it.
+/// Relative error of a tensor above which the table ends with a warning.
 const LARGE: f64 = 0.25;
 
 pub(crate) fn run(args: &QuantizeArgs) -> anyhow::Result<Exit> {
     interrupt::listen()?;
-    // From here on an interrupt ends the work cleanly.
+    // From here on a signal ends the work cleanly.
     interrupt::writing();
     let options = QuantizeOptions::new(args.format).replace(args.force).threads(args.threads);
     let start = Instant::now();
     let report = {
-        let template = "quantizing {bar:30} {human_pos}/{human_len} weights, {eta} left";
+        let template = "quantising {bar:30} {human_pos}/{human_len} weights, {eta} left";
         let progress = Progress::of(args.quiet, template);
         quantize(&args.input, &args.output, &options, &mut |done, total| {
             progress.set(done, total);
@@ -48,7 +48,7 @@ pub(crate) fn run(args: &QuantizeArgs) -> anyhow::Result<Exit> {
     Ok(Exit::Done)
 }
 
-/// Error relative to the values.
+/// Returns the RMS error of a tensor relative to the RMS of its values.
 fn share(tensor: &TensorReport) -> f64 {
     if tensor.rms > 0.0 { tensor.rmse / tensor.rms } else { 0.0 }
 }

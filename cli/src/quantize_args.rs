@@ -4,7 +4,7 @@ use crate::args::at_least_one;
 use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use std::path::PathBuf;
-use warploom::base::Format;
+use warploom_core::base::Format;
 use warploom_llm::quantize::TARGETS;
 
 #[derive(Debug, Args)]
@@ -14,8 +14,8 @@ Examples:
   warploom quantize SmolLM2-135M/ smollm2-Q8_0.gguf --type Q8_0     # a Hugging Face folder
   warploom quantize bitnet-BF16.gguf bitnet.gguf --type TQ2_0 --json > errors.json
 
-Standard output has the quantisation error of each tensor: root mean square, the same relative to
-the values, and maximum. OUT appears only when it is complete.")]
+Prints the quantisation error of each tensor: RMS, RMS relative to that of the values, and maximum.
+OUT appears only when it is complete.")]
 pub(crate) struct QuantizeArgs {
     /// GGUF file or Hugging Face folder, with weights in F32, F16 or BF16
     #[arg(value_name = "IN")]
@@ -23,19 +23,19 @@ pub(crate) struct QuantizeArgs {
     /// GGUF file to write
     #[arg(value_name = "OUT")]
     pub(crate) output: PathBuf,
-    /// Format of the matrices
+    /// Storage format of the matrices
     #[arg(short = 't', long = "type", value_name = "TYPE", value_parser = format(), ignore_case = true)]
     pub(crate) format: Format,
     /// Replace OUT if it exists
     #[arg(long)]
     pub(crate) force: bool,
-    /// Threads (default: one per core)
+    /// CPU threads (default: one per core)
     #[arg(long, value_name = "N", value_parser = at_least_one)]
     pub(crate) threads: Option<usize>,
     /// Print one JSON object
     #[arg(long)]
     pub(crate) json: bool,
-    /// Print only errors
+    /// Print nothing except error messages
     #[arg(short, long, conflicts_with = "json")]
     pub(crate) quiet: bool,
 }

@@ -1,4 +1,4 @@
-//! `warploom serve`.
+//! Runs `warploom serve`: starts the HTTP server and stops it on a signal.
 
 use crate::Exit;
 use crate::engine::Loaded;
@@ -31,7 +31,7 @@ pub(crate) fn run(args: &ServeArgs) -> anyhow::Result<Exit> {
         Loaded::open_for(&args.place, args.parallel, &mut |done, total| progress.set(done, total))?
     };
     tell(loaded.startup_line());
-    let variable = warploom::config::var(&warploom::config::API_KEY);
+    let variable = warploom_core::config::var(&warploom_core::config::API_KEY);
     let api_key = args.api_key.clone().or(variable);
     if !args.host.is_loopback() && api_key.is_none() {
         tell(&format!(

@@ -15,18 +15,22 @@ Examples:
     -d '{\"messages\": [{\"role\": \"user\", \"content\": \"Hello!\"}], \"stream\": true}'
 
 The base URL for OpenAI clients is http://127.0.0.1:8080/v1. Paths: /health, /v1/models,
-/v1/chat/completions, /v1/completions; HEAD works like GET, and bodies may be gzip. An unsupported
-field of a request is refused by name, unless its value has no effect. Messages: role, content,
-tool_calls and tool_call_id are read; fields with more content (images, audio, files) are refused;
-all others (name, id, reasoning_content, cache_control) are ignored. -1 means no limit for
-max_tokens and top_k, and a random seed. Stop strings may have 16 KiB in total.
+/v1/chat/completions, /v1/completions; HEAD works like GET, and request bodies may be
+gzip-compressed. A request with an unsupported field is rejected with an error that names it, unless
+the value has no effect. In messages, the server reads role, content and tool_calls, and in tool
+messages also tool_call_id and name; it rejects fields with other kinds of content (images, audio,
+files) or that change the request (prefix), and ignores all others (id, reasoning_content,
+cache_control). -1 means no limit for max_tokens and top_k, and a random value for seed.
+Stop strings may total at most 16 KiB. The sampling options, --seed included, apply to requests that
+do not set them.
 
-With int8, the default of CPUs and GPUs, the text at temperature 0 can depend on other requests: a
+With int8, the default on CPUs and GPUs, the text at temperature 0 can depend on other requests: a
 prompt cached from an earlier request, or a batch with other answers, changes the order of sums, and
-a close choice between two tokens may fall the other way. --compute f32 makes that rare,
+a near tie between two tokens may resolve differently. --compute f32 makes that rare,
 --deterministic rules it out; both are slower.
 
-Ctrl-C or SIGTERM waits for running answers, at most --grace seconds; a second one exits at once.")]
+On Ctrl-C or SIGTERM the server waits for running answers, at most --grace seconds; a second one
+ends it at once.")]
 pub(crate) struct ServeArgs {
     #[command(flatten)]
     pub(crate) place: Place,
@@ -36,20 +40,20 @@ pub(crate) struct ServeArgs {
     /// Port to listen on, 0 for any free port
     #[arg(long, value_name = "PORT", default_value = "8080")]
     pub(crate) port: u16,
-    /// Answers generated at the same time, each with its own context
+    /// Maximum number of answers generated at once, each with its own context
     #[arg(long, value_name = "N", default_value = "8", value_parser = at_least_one)]
     pub(crate) parallel: usize,
-    /// Length of the request queue; further requests get status 429
+    /// Maximum number of queued requests; further ones are answered with status 429
     #[arg(long, value_name = "N", default_value = "128", value_parser = at_least_one)]
     pub(crate) queue: usize,
     /// Maximum number of open connections
     #[arg(long, value_name = "N", default_value = "256", value_parser = at_least_one)]
     pub(crate) connections: usize,
-    /// Model name shown to clients (default: the file name)
+    /// Model name shown to clients (default: the file's name without extension)
     #[arg(long, value_name = "NAME")]
     pub(crate) alias: Option<String>,
-    /// Bearer token that clients must send (default: WARPLOOM_API_KEY, which other users of the
-    /// machine cannot see, else no authentication)
+    /// Bearer token that clients must send (default: WARPLOOM_API_KEY, else no authentication);
+    /// prefer WARPLOOM_API_KEY: it does not show in process listings
     #[arg(long, value_name = "KEY")]
     pub(crate) api_key: Option<String>,
     /// Origin whose web pages may use the server, or * for any
@@ -61,15 +65,15 @@ pub(crate) struct ServeArgs {
     /// Seconds that running answers may take at shutdown
     #[arg(long, value_name = "SECONDS", default_value = "10")]
     pub(crate) grace: u32,
-    /// Seconds to keep the GPU clock high after each answer; 0 turns it off
+    /// Seconds to keep the GPU clock high after each answer; 0 disables this
     #[arg(long, value_name = "SECONDS", default_value = "120")]
     pub(crate) keep_awake: u32,
-    // Defaults for requests that set no sampling options.
+    // Defaults for requests that do not set these options.
     #[command(flatten)]
     pub(crate) choice: Choice,
 }
 
-/// Seconds, up to 11 days.
+/// Returns a parser of seconds, from 1 to 1,000,000 (11 days).
 fn timeout() -> RangedU64ValueParser {
     RangedU64ValueParser::new().range(1..=1_000_000)
 }

@@ -1,22 +1,23 @@
-//! A timing device: measures how long the host waits for the device, and the device for the host.
+//! A device wrapper that measures how long the host waits for the device, and how long the device
+//! waits for the host.
 //!
-//! The host time of a token is its wall time less the time in `wait`; the device's idle time lies
-//! between the timestamp that ends one submit and the one that begins the next. Measuring here
-//! keeps clocks out of the library's path.
+//! The host time of a token is its wall time without the time in `wait`. The idle time of the
+//! device is the time from the timestamp that ends one submit to the one that begins the next. The
+//! wrapper keeps clocks out of the library.
 
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use warploom::Result;
-use warploom::base::platform::BoxFuture;
 use warploom::kernel::KernelSpec;
 use warploom::provider::{
     Args, BufferId, BufferRange, Command, Completion, Counters, Device, DeviceProfile, PreparedId,
     Recording, Resource, Ticket, Usage,
 };
+use warploom_core::base::platform::BoxFuture;
 
-/// A wrapped device with a clock on `wait`, and on its submits while they are timed.
+/// A device whose `wait` is timed, and whose submits are timed on request.
 pub(crate) struct Clocked {
     inner: Arc<dyn Device>,
     waited: AtomicU64,
@@ -26,11 +27,11 @@ pub(crate) struct Clocked {
 /// State of the timestamps around submits.
 #[derive(Default)]
 struct Stamps {
-    /// A recording of one timestamp, while submits are timed.
+    /// A recording of one timestamp; present while submits are timed.
     stamp: Option<PreparedId>,
-    /// Timed submits not waited for yet.
+    /// Timed submits that have not been waited for.
     running: HashSet<Ticket>,
-    /// Begin and end of completed ones, in nanoseconds of the device.
+    /// Begin and end of completed timed submits, in nanoseconds of the device's clock.
     done: Vec<(u64, u64)>,
 }
 
@@ -40,7 +41,7 @@ impl Clocked {
     }
 
     fn stamps(&self) -> MutexGuard<'_, Stamps> {
-        // Every change is a single call, so the state is always consistent.
+        // Each change is a single call, so the state is consistent even after a panic.
         self.stamps.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -52,8 +53,8 @@ impl Clocked {
         Ok(())
     }
 
-    /// Stops timing. Returns the share of the time from the first of those submits to the last in
-    /// which the device had none of them; `None` if fewer than two completed.
+    /// Stops timing. Returns the fraction of the time from the first timed submit's begin to the
+    /// last one's end in which none ran, 0 to 1; `None` if fewer than two completed.
     pub(crate) fn end_timing(&self) -> Option<f64> {
         let Stamps { stamp, mut done, .. } = std::mem::take(&mut *self.stamps());
         if let Some(stamp) = stamp {
@@ -63,7 +64,7 @@ impl Clocked {
         idle_share(&done)
     }
 
-    /// Removes the outer two timestamps of a timed submit.
+    /// Moves the outer two timestamps of a timed submit from its completion to the state.
     fn timed(&self, ticket: Ticket, completion: &mut Completion) {
         let mut stamps = self.stamps();
         if !stamps.running.remove(&ticket) || completion.timestamps.len() < 2 {
@@ -73,7 +74,7 @@ impl Clocked {
         stamps.done.extend(completion.timestamps.pop().map(|end| (begin, end)));
     }
 
-    /// Time spent in `wait` so far.
+    /// Returns the total time spent in `wait`.
     pub(crate) fn waited(&self) -> Duration {
         Duration::from_nanos(self.waited.load(Ordering::Relaxed))
     }
@@ -130,8 +131,8 @@ impl Device for Clocked {
     }
 }
 
-/// Share of the time from the first begin to the last end that lies in none of these ordered
-/// intervals.
+/// Returns the fraction of the time from the first begin to the last end that lies in none of the
+/// intervals; they are in order. `None` for fewer than two.
 fn idle_share(done: &[(u64, u64)]) -> Option<f64> {
     let (Some((begin, _)), Some((_, end)), 2..) = (done.first(), done.last(), done.len()) else {
         return None;
@@ -157,13 +158,14 @@ mod tests {
     #[test]
     fn a_timed_submit_gives_what_it_gave_before() {
         let provider = NullProvider;
-        let inner = warploom::base::platform::block_on(provider.open(0, OpenOptions::default()));
+        let inner =
+            warploom_core::base::platform::block_on(provider.open(0, OpenOptions::default()));
         let clocked = Clocked::new(inner.unwrap());
         let stamp = Recording { commands: vec![Command::Timestamp], ..Recording::default() };
         let work = clocked.prepare(&stamp, &[]).unwrap();
         let run = || {
             let ticket = clocked.submit(&[(work, Args::default())]).unwrap();
-            warploom::base::platform::block_on(clocked.wait(ticket)).unwrap().timestamps.len()
+            warploom_core::base::platform::block_on(clocked.wait(ticket)).unwrap().timestamps.len()
         };
         assert_eq!(run(), 1);
         clocked.begin_timing().unwrap();

@@ -1,4 +1,4 @@
-//! `warploom tune`.
+//! Runs `warploom tune`: searches for the fastest engines for a model.
 
 use crate::Exit;
 use crate::engine::{self, open_model};
@@ -9,20 +9,20 @@ use anyhow::{Context, bail};
 use serde_json::{Value, json};
 use std::fmt::Write as _;
 use std::io::Write;
-use warploom::base::{DType, ShapeClass};
 use warploom::engine::DriverKey;
-use warploom::ir::{self, Graph};
+use warploom::graph::{self, Graph};
 use warploom::plan::{Task, tasks};
 use warploom::provider::DeviceProfile;
 use warploom::runtime::{Runtime, TuneCache, TuneMode, TuneOptions, TuneReport, TuneResult};
+use warploom_core::base::{DType, ShapeClass};
 use warploom_llm::{
     BASE, CacheShape, DecoderInput, DecoderOutput, MAX_SEQUENCES, Model, PAST, Session, class_of,
     class_of_batch,
 };
 
-/// Maximum characters of a label in the table.
+/// Maximum number of characters of a label in the table.
 const LABEL: usize = 48;
-/// Default positions of the cache, as in a session.
+/// Default number of positions of the KV cache, as in a session.
 const CONTEXT: usize = 4096;
 
 pub(crate) fn run(args: &TuneArgs) -> anyhow::Result<Exit> {
@@ -32,7 +32,7 @@ pub(crate) fn run(args: &TuneArgs) -> anyhow::Result<Exit> {
     }
     let place = args.place();
     let model = open_model(&place)?;
-    // Cached results are used here even if WARPLOOM_TUNE disables them for plans.
+    // Stored results are used here even if WARPLOOM_TUNE disables them for plans.
     let builder = Runtime::builder().tune(TuneMode::Cached);
     let runtime = place.set(builder).build()?;
     if !args.json {
@@ -77,8 +77,8 @@ pub(crate) fn run(args: &TuneArgs) -> anyhow::Result<Exit> {
     }
 }
 
-/// The distinct tasks of every plan that a session of `sequences` sequences makes for these shape
-/// buckets; for batched runs, of the full batch.
+/// Returns the distinct tasks of all plans that a session with the given number of sequences makes
+/// for the given shape classes; batched plans are those of the full batch.
 fn all_tasks(args: &TuneArgs, model: &Model, runtime: &Runtime) -> anyhow::Result<Vec<Task>> {
     let profile = runtime.device().profile();
     let trained = model.config().context;
@@ -94,9 +94,9 @@ fn all_tasks(args: &TuneArgs, model: &Model, runtime: &Runtime) -> anyhow::Resul
     let sequences = args.sequences;
     let cache = CacheShape::new(sequences, context, dtype);
     let graph = |input, output| -> anyhow::Result<Graph> {
-        Ok(ir::computing_in(&model.graph_on(profile.kind, cache, input, output)?, mode)?)
+        Ok(graph::computing_in(&model.graph_on(profile.kind, cache, input, output)?, mode)?)
     };
-    // The cache row of a sequence among several, as in a session.
+    // With several sequences, a plan covers every first cache row, as in a session.
     let placed = |class: ShapeClass| match sequences {
         1 => class,
         count => class.with(BASE, 0, ((count - 1) * context) as u64),
@@ -168,7 +168,7 @@ fn object(profile: &DeviceProfile, report: &TuneReport, cache: &TuneCache) -> Va
     })
 }
 
-/// Each task before and after, and the total.
+/// Returns the table of tasks with their times before and after tuning, and the total.
 fn table(report: &TuneReport) -> String {
     let mut text = String::new();
     let (mut before, mut after) = (0.0, 0.0);
@@ -218,7 +218,7 @@ fn table(report: &TuneReport) -> String {
     text
 }
 
-/// Seconds before and after, and the choice as text.
+/// Returns a task's seconds before and after tuning, and the choice as text.
 fn speed(result: &TuneResult) -> (f64, f64, String) {
     let Some(tuned) = &result.tuned else {
         let why = result.unmeasured.as_deref().unwrap_or_default();

@@ -1,6 +1,6 @@
-//! Formats numbers with units.
+//! Formats values with units.
 
-/// Bytes in decimal units: `0 B`, `4.8 MB`, `139.8 GB`.
+/// Formats bytes in decimal units: `0 B`, `4.8 MB`, `139.8 GB`.
 pub(crate) fn bytes(n: u64) -> String {
     let mut value = n as f64;
     let mut unit = "B";
@@ -15,7 +15,7 @@ pub(crate) fn bytes(n: u64) -> String {
     if unit == "B" { format!("{n} B") } else { format!("{value:.1} {unit}") }
 }
 
-/// Seconds with a fitting unit: `1.25 s`, `3.2 ms`, `840 us`.
+/// Formats seconds with a suitable unit: `1.25 s`, `3.2 ms`, `840 us`.
 pub(crate) fn seconds(s: f64) -> String {
     if s >= 0.9995 {
         format!("{s:.2} s")
@@ -26,7 +26,7 @@ pub(crate) fn seconds(s: f64) -> String {
     }
 }
 
-/// `count` per second; 0 without a measured time.
+/// Returns `count` per second, or 0 if `seconds` is not positive.
 pub(crate) fn rate(count: f64, seconds: f64) -> f64 {
     if seconds > 0.0 { count / seconds } else { 0.0 }
 }

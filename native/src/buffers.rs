@@ -7,7 +7,7 @@ use warploom_hal::{BufferId, BufferRange, Table, Usage};
 pub(crate) struct Buffers<M> {
     /// The device's id, for messages.
     device: String,
-    /// Bytes that may be allocated in total.
+    /// Maximum number of bytes that may be allocated in total.
     budget: u64,
     /// Maximum size of one buffer, in bytes.
     largest: u64,
@@ -22,7 +22,8 @@ struct Buffer<M> {
 }
 
 impl<M> Buffers<M> {
-    /// An empty table.
+    /// Creates an empty table. `budget` is unlimited if it is `None`; `largest` is the maximum size
+    /// of a buffer in bytes.
     pub(crate) fn new(device: String, budget: Option<u64>, largest: u64) -> Buffers<M> {
         let budget = budget.unwrap_or(u64::MAX);
         Buffers { device, budget, largest, table: Table::default(), used: 0, freed: 0 }
@@ -51,7 +52,7 @@ impl<M> Buffers<M> {
     /// Reserves bytes of the budget for the device's own use.
     ///
     /// # Errors
-    /// As [`Buffers::admit`].
+    /// Same as [`Buffers::admit`].
     #[cfg(feature = "cuda")]
     pub(crate) fn reserve(&mut self, bytes: u64, usage: Usage) -> Result<()> {
         self.admit(bytes, usage)?;
@@ -65,14 +66,15 @@ impl<M> Buffers<M> {
         self.budget = self.budget.saturating_add(bytes);
     }
 
-    /// Registers memory of this size; the driver's allocation is rounded up to whole words.
+    /// Registers memory as a buffer of `bytes` bytes. The driver's allocation must be rounded up to
+    /// whole words.
     pub(crate) fn insert(&mut self, memory: M, bytes: u64) -> BufferId {
         self.used += bytes;
         let (index, generation) = self.table.insert(Buffer { memory, bytes });
         BufferId { index, generation }
     }
 
-    /// Removes a buffer and returns its memory; `None` if the id is dead.
+    /// Removes a buffer and returns its memory; `None` if the id is not live.
     pub(crate) fn remove(&mut self, id: BufferId) -> Option<M> {
         let buffer = self.table.remove(id.index, id.generation)?;
         self.used -= buffer.bytes;
@@ -80,10 +82,10 @@ impl<M> Buffers<M> {
         Some(buffer.memory)
     }
 
-    /// The memory of a range, checked to lie within a live buffer.
+    /// Returns the memory of a range's buffer; the range must lie within a live buffer.
     ///
     /// # Errors
-    /// Invalid, with the numbers, if it does not.
+    /// Invalid, with the sizes, if it does not.
     pub(crate) fn find(&self, range: BufferRange) -> Result<&M> {
         let BufferId { index, generation } = range.buffer;
         let buffer = self.table.get(index, generation).ok_or_else(|| {
@@ -98,11 +100,11 @@ impl<M> Buffers<M> {
         }
     }
 
-    /// The memory of a live buffer, for ranges of checked work: they may extend to the end of the
-    /// word that holds the buffer's last byte.
+    /// Returns the memory of a live buffer, for ranges of checked work. These may extend to the end
+    /// of the word that holds the buffer's last byte.
     ///
     /// # Errors
-    /// Invalid if it is not live.
+    /// Invalid if the buffer is not live.
     pub(crate) fn memory(&self, id: BufferId) -> Result<&M> {
         self.find(BufferRange { buffer: id, offset: 0, bytes: 0 })
     }
@@ -121,12 +123,13 @@ impl<M> Buffers<M> {
         self.find(to)
     }
 
-    /// Bytes currently allocated.
+    /// Returns the number of bytes currently allocated.
     pub(crate) fn used(&self) -> u64 {
         self.used
     }
 
-    /// Buffers freed so far: work checked at this count refers to live buffers only.
+    /// Returns the number of buffers freed so far. Work that was checked at this count refers only
+    /// to live buffers.
     pub(super) fn freed(&self) -> u64 {
         self.freed
     }

@@ -12,7 +12,7 @@ pub(crate) struct Work {
     /// Number of timestamps of one submit.
     pub(crate) timestamps: u32,
     pub(super) slots: Vec<Slot>,
-    /// Whether a slot is left open for each submit.
+    /// Whether any slot is left open for each submit.
     pub(super) open: bool,
     pub(super) steps: Vec<Step>,
     /// Indices of steps that must be checked at each submit.
@@ -33,14 +33,14 @@ pub(crate) struct Work {
     pub(super) freed: u64,
 }
 
-/// A buffer of the recording.
+/// A buffer slot of the recording.
 pub(super) struct Slot {
     pub(super) name: String,
     pub(super) bytes: u64,
     pub(super) bound: Option<BufferRange>,
 }
 
-/// A command.
+/// A checked command.
 pub(super) enum Step {
     Launch(Box<Launch>),
     Upload { to: Range, source: UploadSource },
@@ -52,9 +52,9 @@ pub(super) enum Step {
 
 /// A kernel launch of checked work.
 pub(crate) struct Launch {
-    /// Index of the launch in the work.
+    /// Index among all launches of the work.
     pub(crate) index: u32,
-    /// Index in the recording's kernels.
+    /// Index of the kernel in the recording.
     pub(crate) kernel: u32,
     /// Byte offset of its parameters in [`Work::params`]; `None` if it has none.
     pub(crate) params: Option<u64>,
@@ -62,14 +62,14 @@ pub(crate) struct Launch {
     ///
     /// [`Run::range_of`]: super::Run::range_of
     pub(crate) bindings: SmallVec<[Binding; 8]>,
-    /// The step of the plan.
+    /// Name of the plan's step.
     pub(crate) label: String,
     pub(super) grid: [Num; 3],
     /// Whether it binds an open slot.
     pub(super) open: bool,
 }
 
-/// A number, or the index of a size in [`Work::dims`].
+/// A constant, or the index of a size in [`Work::dims`].
 #[derive(Clone, Copy)]
 pub(super) enum Num {
     Is(u64),
@@ -104,14 +104,14 @@ impl Launch {
 }
 
 impl Work {
-    /// The bytes of every parameter block, as device memory must hold them before the first submit;
-    /// may be empty. A block starts at a multiple of the profile's binding alignment and is padded
-    /// to a multiple of 16 bytes.
+    /// Returns the bytes of every parameter block, as device memory must hold them before the first
+    /// submit; may be empty. A block starts at a multiple of the profile's binding alignment and is
+    /// padded to a multiple of 16 bytes.
     pub(crate) fn params(&self) -> &[u8] {
         &self.params
     }
 
-    /// The range of a binding; `None` if its slot is left open for each submit.
+    /// Returns the buffer range of a binding; `None` if its slot is left open for each submit.
     #[cfg(feature = "opencl")]
     pub(crate) fn fixed_range(&self, binding: &Binding) -> Option<BufferRange> {
         let slot = self.slots.get(binding.slot as usize)?.bound?;
@@ -119,7 +119,7 @@ impl Work {
         Some(BufferRange { buffer: slot.buffer, offset, bytes: binding.bytes })
     }
 
-    /// All launches in order; [`Launch::index`] is the position.
+    /// Returns all launches in order; [`Launch::index`] is the position.
     pub(crate) fn launches(&self) -> impl Iterator<Item = &Launch> {
         self.steps.iter().filter_map(|step| match step {
             Step::Launch(launch) => Some(launch.as_ref()),

@@ -7,30 +7,30 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use warploom_core::base::platform;
 
-/// File magic; a new layout needs a new one.
+/// File magic; a new layout needs a new magic.
 const MARK: &[u8; 8] = b"wlblob1\n";
-/// Bytes of a checksum.
+/// Size of a checksum in bytes.
 const SUM: usize = 32;
 
 /// A folder of compiled kernels, best effort: a blob that is missing, truncated or altered is a
-/// miss, and one that cannot be written is compiled again.
+/// miss, and a blob that cannot be written is compiled again the next time.
 pub(crate) struct BlobCache {
     folder: Option<PathBuf>,
 }
 
 impl BlobCache {
-    /// The cache of a provider, in the folder given by `WARPLOOM_CACHE` or the system.
+    /// Opens the cache of a provider, in the folder that `WARPLOOM_CACHE` or the system specifies.
     pub(crate) fn open(provider: &str) -> BlobCache {
         BlobCache { folder: platform::cache_folder().map(|folder| folder.join(provider)) }
     }
 
-    /// A cache in this folder.
+    /// Opens the cache in this folder.
     #[cfg(test)]
     fn at(folder: PathBuf) -> BlobCache {
         BlobCache { folder: Some(folder) }
     }
 
-    /// The cache key of these parts: text, options, device, driver, compiler.
+    /// Returns the cache key of these inputs: text, options, device, driver, compiler.
     pub(crate) fn key(parts: &[&str]) -> String {
         let mut hasher = blake3::Hasher::new();
         for part in parts {
@@ -40,7 +40,7 @@ impl BlobCache {
         hasher.finalize().to_hex().to_string()
     }
 
-    /// Reads a blob.
+    /// Reads a blob; `None` on a miss.
     pub(crate) fn get(&self, key: &str) -> Option<Vec<u8>> {
         let bytes = fs::read(self.folder.as_ref()?.join(key)).ok()?;
         let rest = bytes.strip_prefix(MARK)?;
@@ -48,7 +48,7 @@ impl BlobCache {
         (blake3::hash(blob).as_bytes() == sum).then(|| blob.to_vec())
     }
 
-    /// Stores a blob.
+    /// Stores a blob; a failure is only logged.
     pub(crate) fn put(&self, key: &str, blob: &[u8]) {
         let Some(folder) = &self.folder else { return };
         if let Err(error) = write(folder, key, blob) {
@@ -65,7 +65,7 @@ impl BlobCache {
     }
 }
 
-/// Through a temporary file, so that no reader sees a partial blob.
+/// Writes a blob through a temporary file, so that no reader sees a partial one.
 fn write(folder: &Path, key: &str, blob: &[u8]) -> io::Result<()> {
     static COUNT: AtomicU64 = AtomicU64::new(0);
     fs::create_dir_all(folder)?;

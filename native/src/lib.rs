@@ -1,23 +1,24 @@
-//! Shared code of the providers over vendors' own APIs: CUDA in `cuda`, OpenCL in `opencl`.
+//! Providers over the drivers' own APIs, CUDA in `cuda` and OpenCL in `opencl`, and the code they
+//! share.
 //!
 //! Nothing in the shared modules calls a driver. A provider combines them as follows:
 //!
-//! - `provider::background::build` runs compilers on threads.
+//! - `warploom_hal::parallel_compile::build` runs compilers on background threads.
 //! - `Program::translate` turns a kernel's spec into source for the driver's compiler, with the
 //!   launch arguments in order. `BlobCache` stores the compiler's output.
-//! - `Buffers` is the buffer table over the driver's memory `M`: ids with generations, the budget,
-//!   checked ranges.
+//! - `Buffers` is the buffer table over the driver's memory type `M`: ids with generations, the
+//!   budget, checked ranges.
 //! - `Work::check` validates a recording once, in `Device::prepare`. The provider then allocates
-//!   device memory for `Work::params` and fills it: it holds every parameter block at
-//!   `Launch::params`, with blocks that change at the end.
+//!   device memory for `Work::params` and fills it. A launch finds its parameter block at
+//!   `Launch::params`; blocks that change are at the end.
 //! - `Work::evaluate` checks the changing parts, in `Device::submit`, for *all* the work before
-//!   anything is enqueued. Then `Run::changed` overwrites the end of the parameters in queue order,
-//!   and `Work::commands` yields the resolved commands.
+//!   anything is enqueued. Then the bytes of `Run::changed` overwrite the end of the parameters in
+//!   queue order, and `Work::commands` yields the resolved commands.
 //!
 //! Commands assume an in-order queue, as CUDA's streams and OpenCL's queues are: no command needs
 //! to wait for another, and the queue defers frees.
 //!
-//! Absent on purpose: any choice between kernels, and everything that depends on a driver.
+//! Deliberately absent: any choice between kernels, and everything that depends on a driver.
 
 mod buffers;
 mod checked;

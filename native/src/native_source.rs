@@ -1,11 +1,11 @@
 //! A user's kernel in a provider's own language, which replaces the translation of its shader.
 //!
-//! The calling convention (see `docs/kernels.md`): a kernel `kernel_main` that takes a pointer to
-//! the uniform block, if there is one, and one to each buffer, in the order of the shader's
-//! bindings. In OpenCL each pointer is to a whole buffer and followed by the byte offset of the
-//! range, as in translated kernels: a sub-buffer would hide the offset, but crashes a widely used
-//! driver. Launch constants are those of the shader: `WORKGROUP_X`, `WORKGROUP_Y`, `WORKGROUP_Z`,
-//! and `override` constants under their names.
+//! The kernel is called `kernel_main` (see `docs/kernels.md`). It takes a pointer to the uniform
+//! block, if there is one, and one to each buffer, in the order of the shader's bindings. In
+//! OpenCL, each pointer is to a whole buffer and is followed by the byte offset of the range, as in
+//! translated kernels: a sub-buffer would hide the offset, but crashes a widely used driver. The
+//! constants of the launch are defined as in the shader: `WORKGROUP_X`, `WORKGROUP_Y`,
+//! `WORKGROUP_Z`, and `override` constants under their names.
 
 use std::fmt::Write;
 
@@ -16,10 +16,10 @@ use warploom_kernels::SourceSpec;
 use warploom_wgsl::translate;
 use warploom_wgsl::translate::naga::{self, Module};
 
-/// The kernel's name.
+/// The name of the kernel function.
 const ENTRY: &str = "kernel_main";
 
-/// Counts the arguments of a kernel, which CUDA's driver does not check.
+/// C++ template that counts the arguments of a kernel, which CUDA's driver does not check.
 #[cfg(feature = "cuda")]
 const COUNT: &str = "\
 template <class> struct warploom_pointers { static constexpr int count = -1; };
@@ -38,7 +38,7 @@ impl Target {
         }
     }
 
-    /// The expected arguments, for messages.
+    /// Describes the expected arguments, for messages.
     pub(super) fn wanted(self, arguments: &[Argument]) -> String {
         let count = arguments.len();
         let params = match arguments.first() {
@@ -58,7 +58,8 @@ impl Target {
     }
 }
 
-/// The program with the native source for this target, if the kernel has one.
+/// Replaces the translation in a program with the native source for this target, if the kernel has
+/// one.
 pub(super) fn in_place(
     mut program: Program,
     source: &SourceSpec,
@@ -106,14 +107,14 @@ pub(super) fn in_place(
     Ok(program)
 }
 
-/// The user's text in a program, with its file name.
+/// Extracts the user's text, whose file name is `file`, from a program's text.
 #[cfg(feature = "opencl")]
 pub(super) fn own_text<'a>(text: &'a str, file: &str) -> &'a str {
     let line = format!("#line 1 \"{file}\"\n");
     text.split_once(&line).map_or(text, |(_, own)| own)
 }
 
-/// `#define TILE 16u`, typed as the `override`.
+/// Formats the definition of a constant, such as `#define TILE 16u`, typed as the `override`.
 fn constant(module: &Module, name: &str, value: f64) -> String {
     let by_number = |id: u16| name.parse() == Ok(id);
     let found = module

@@ -19,7 +19,7 @@ pub(crate) enum Target {
     /// CUDA C++ for NVRTC.
     #[cfg(feature = "cuda")]
     Cuda,
-    /// OpenCL C, with subgroups in this form.
+    /// OpenCL C, with subgroup operations in this form.
     #[cfg(feature = "opencl")]
     OpenCl(Subgroups),
 }
@@ -30,33 +30,34 @@ pub(crate) struct Program {
     pub(crate) name: String,
     /// Parameters and storage buffers of a dispatch.
     pub(crate) interface: Interface,
-    /// The text, the workgroup size, and the required features.
+    /// The translated text, its workgroup size, and the features that it requires.
     pub(crate) translated: Translated,
-    /// The kernel's buffers, in order: pointers, in OpenCL each followed by its byte offset;
-    /// [`Program::lengths`] comes after them.
+    /// The kernel's buffers, in order: pointers, each followed by a byte offset in OpenCL. The
+    /// struct of [`Program::lengths`] comes after them.
     pub(crate) arguments: SmallVec<[Argument; 8]>,
-    /// File name of a user's text that replaces the translation.
+    /// File name of the native source that replaces the translation, if there is one.
     pub(crate) twin: Option<String>,
-    /// Minimum size of each storage buffer, from the kernel's declarations.
+    /// Minimum size of each storage buffer in bytes, from the kernel's declarations.
     least: SmallVec<[u64; 8]>,
 }
 
 /// A buffer argument of a kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Argument {
-    /// The dispatch's block of parameters.
+    /// The dispatch's parameter block.
     Params,
     /// A storage buffer of the dispatch, by its index in [`Launch::bindings`].
     Storage(usize),
 }
 
 impl Program {
-    /// Translates a kernel for a device. Kernels of the catalogue and of `codegen` run without
-    /// bounds checks and without clearing of workgroup memory; a user's WGSL has both.
+    /// Translates a kernel for a device. A user's WGSL is translated with bounds checks and with
+    /// clearing of workgroup memory; catalogue kernels and generated kernels have neither.
     ///
     /// # Errors
-    /// Unsupported, with the reason; compile, with naga's message, or for WGSL that violates its
-    /// declared interface or the device's limits.
+    /// Unsupported, with the reason, if the device does not support the kernel. Compile for invalid
+    /// WGSL, with naga's message, and for WGSL that violates its declared interface or the device's
+    /// limits.
     pub(crate) fn translate(
         spec: &KernelSpec,
         profile: &DeviceProfile,
@@ -117,16 +118,16 @@ impl Program {
         })
     }
 
-    /// Its name in compiler errors.
-    pub(crate) fn told(&self, spec: &KernelSpec) -> String {
+    /// Returns the kernel's name for compiler errors.
+    pub(crate) fn describe(&self, spec: &KernelSpec) -> String {
         match &self.twin {
             Some(file) => format!("kernel {spec}: {file}"),
             None => format!("kernel {spec}"),
         }
     }
 
-    /// The words of the struct after the buffers: lengths of runtime-sized arrays. Empty if the
-    /// kernel takes no struct.
+    /// Returns the words of the struct after the buffers: the lengths of runtime-sized arrays.
+    /// Empty if the kernel takes no struct.
     pub(crate) fn lengths(&self, launch: &Launch) -> SmallVec<[u32; 8]> {
         let bytes = |argument: usize| match self.arguments.get(argument) {
             Some(Argument::Storage(i)) => launch.bindings.get(*i).map_or(0, |b| b.bytes),
@@ -198,7 +199,7 @@ fn arguments(translated: &Translated, interface: &Interface) -> Result<SmallVec<
     translated.bindings.iter().map(argument).collect()
 }
 
-/// Checks the size of the uniform block; returns the minimum size of each storage buffer.
+/// Checks the size of the uniform block; returns the minimum size of each storage buffer in bytes.
 fn least_bytes(module: &naga::Module, interface: &Interface) -> Result<SmallVec<[u64; 8]>> {
     let mut least = SmallVec::from_elem(0, interface.bindings.len());
     for (_, variable) in module.global_variables.iter() {

@@ -14,7 +14,7 @@ pub(crate) struct Run {
     values: Vec<i64>,
     /// The buffer of every slot.
     slots: SmallVec<[BufferRange; 8]>,
-    /// The parameter blocks that change.
+    /// The bytes of the parameter blocks that change.
     changed: Vec<u8>,
 }
 
@@ -22,27 +22,27 @@ pub(crate) struct Run {
 pub(crate) enum Todo<'a> {
     /// A kernel launch; a grid with a zero launches nothing.
     Launch { launch: &'a Launch, grid: [u32; 3] },
-    /// Bytes from the host; an incomplete last word is padded with zeros.
+    /// An upload of bytes from the host; an incomplete last word is padded with zeros.
     Upload { to: BufferRange, bytes: &'a [u8] },
-    /// Between buffers, or non-overlapping ranges of one.
+    /// A copy between buffers, or between non-overlapping ranges of one.
     Copy { from: BufferRange, to: BufferRange },
-    /// Zeros.
+    /// Fills the range with zeros.
     Clear { range: BufferRange },
-    /// Bytes to the host.
+    /// A download of bytes to the host.
     Download { from: BufferRange },
-    /// The device's clock.
+    /// Records the time of the device's clock.
     Timestamp,
 }
 
 impl Run {
-    /// The range that a launch binds.
+    /// Returns the buffer range of a launch's binding.
     pub(crate) fn range_of(&self, binding: &Binding) -> BufferRange {
         let slot = self.slots[binding.slot as usize];
         let offset = slot.offset + binding.offset;
         BufferRange { buffer: slot.buffer, offset, bytes: binding.bytes }
     }
 
-    /// The parameter words of a launch, of this count; empty if it has none.
+    /// Returns the first `count` parameter words of a launch; empty if it has none.
     #[cfg(feature = "cuda")]
     pub(crate) fn words(&self, work: &Work, launch: &Launch, count: usize) -> SmallVec<[u32; 16]> {
         let Some(at) = launch.params else { return SmallVec::new() };
@@ -55,7 +55,8 @@ impl Run {
         words.map(|b| u32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect()
     }
 
-    /// The changed bytes of [`Work::params`], and their offset; may be empty.
+    /// Returns the byte offset in [`Work::params`] of the blocks that change, and their new bytes,
+    /// which may be empty.
     pub(crate) fn changed(&self, work: &Work) -> (u64, &[u8]) {
         (work.changing_at as u64, &self.changed)
     }
@@ -65,7 +66,8 @@ impl Work {
     /// Evaluates and checks one submit.
     ///
     /// # Errors
-    /// Invalid, naming recording, dispatch or slot and the numbers.
+    /// Invalid if the arguments do not fit the recording, naming the dispatch or slot and the
+    /// offending values.
     pub(crate) fn evaluate<M>(&mut self, buffers: &Buffers<M>, args: &Args) -> Result<Run> {
         self.evaluate_inner(buffers, args)
             .map_err(|error| error.context(format!("recording {:?}", self.label)))
@@ -88,7 +90,7 @@ impl Work {
         Ok(Run { values, slots, changed })
     }
 
-    /// The commands of a submit, in order.
+    /// Returns the commands of a submit, in order.
     pub(crate) fn commands<'a>(
         &'a self,
         run: &'a Run,
@@ -101,7 +103,7 @@ impl Work {
         };
         self.steps.iter().map(move |step| match step {
             Step::Launch(launch) => {
-                // Range-checked before.
+                // Its range was checked before.
                 let grid = launch.grid.map(|size| size.get(&run.values) as u32);
                 Todo::Launch { launch, grid }
             }
@@ -210,7 +212,7 @@ impl Work {
         self.check_range(range, values)
     }
 
-    /// An error if a changing size is negative.
+    /// Checks that a changing size is not negative.
     fn check_num(&self, num: Num, values: &[i64]) -> Result<()> {
         let Num::At(place) = num else { return Ok(()) };
         match values[place as usize] {
@@ -243,8 +245,8 @@ impl Work {
         })
     }
 
-    /// Checks that a range is of whole words and within its slot; returns its offset and size in
-    /// bytes.
+    /// Checks that a range consists of whole words and lies within its slot; returns its offset and
+    /// size in bytes.
     pub(super) fn check_range(&self, range: Range, values: &[i64]) -> Result<(u64, u64)> {
         let slot = self.slot(range.slot)?;
         let (offset, bytes) = (range.offset.get(values), range.bytes.get(values));
@@ -261,7 +263,7 @@ impl Work {
         Ok((offset, bytes))
     }
 
-    /// Workgroups in x, y and z, each checked against the device's limit.
+    /// Returns the number of workgroups in x, y and z, each checked against the device's limit.
     pub(super) fn eval_grid(&self, sizes: &[Num; 3], values: &[i64]) -> Result<[u32; 3]> {
         let [x, y, z] = sizes.map(|size| size.get(values));
         let most = self.most_groups;
@@ -276,7 +278,7 @@ impl Work {
 }
 
 impl Num {
-    /// The number, with changing sizes evaluated; requires `check_num`.
+    /// Returns the value, from `values` if it changes. `check_num` must have accepted it.
     fn get(self, values: &[i64]) -> u64 {
         match self {
             Num::Is(value) => value,

@@ -1,4 +1,5 @@
-//! Checking and evaluating recordings, and kernels against their declared interfaces; no driver.
+//! Tests how recordings are checked and evaluated, and how kernels are checked against their
+//! declared interfaces; no driver is needed.
 
 use super::validate::Callee;
 use super::{Argument, Buffers, Program, Target, Todo, Work};
@@ -50,7 +51,8 @@ fn part(slot: u32, offset: impl Into<Dim>, bytes: impl Into<Dim>) -> SlotRange {
     SlotRange { slot, offset: offset.into(), bytes: bytes.into() }
 }
 
-/// x and y of 1,024 bytes each, a launch over n elements, and one of every other command.
+/// Builds a recording: x and y of 1,024 bytes each, two launches over n elements, and one of every
+/// other command.
 fn recording() -> Recording {
     let mut work = Recording { label: "test".into(), ..Recording::default() };
     let (x, y) = (work.slot("x", 1024), work.slot("y", 1024));

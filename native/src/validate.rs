@@ -18,8 +18,8 @@ impl Work {
     /// buffer of slot `i`, or `None` if it is left open for each submit.
     ///
     /// # Errors
-    /// Invalid, naming recording, command and numbers; unsupported for timestamps on a device
-    /// without them.
+    /// Invalid if the recording does not fit its kernels, slots or limits, naming the command and
+    /// the offending values; unsupported for timestamps on a device without them.
     pub(crate) fn check<M, K: Callee>(
         recording: &Recording,
         kernels: &[&K],
@@ -34,11 +34,11 @@ impl Work {
 
 /// The callee of a dispatch: its parameters and buffers.
 pub(crate) trait Callee {
-    /// Name for messages.
+    /// Returns the name for messages.
     fn name(&self) -> &str;
-    /// Parameters and storage buffers of a dispatch.
+    /// Returns the parameters and storage buffers of a dispatch.
     fn interface(&self) -> &Interface;
-    /// Minimum size of a storage buffer in bytes, for any parameters.
+    /// Returns the minimum size of a storage buffer in bytes, for any parameters.
     fn least_bytes(&self, binding: usize) -> u64;
 }
 
@@ -109,7 +109,8 @@ impl<'a, K: Callee> Checker<'a, K> {
         place
     }
 
-    /// Constant blocks first, then those that change, so that the latter form one range.
+    /// Lays out constant parameter blocks first, then those that change, so that the latter form
+    /// one range.
     fn lay_out_params(&mut self) -> Result<()> {
         let recording = self.recording;
         let mut used = vec![false; recording.params.len()];
@@ -304,7 +305,7 @@ fn bind_slots<M>(
 }
 
 impl Slot {
-    /// Checks that a buffer fits the slot.
+    /// Checks that a buffer range is live, large enough for the slot, and aligned.
     pub(super) fn check<M>(&self, range: BufferRange, buffers: &Buffers<M>) -> Result<()> {
         let Slot { name, bytes, .. } = self;
         buffers.find(range).map_err(|e| e.context(format!("slot {name:?}")))?;
@@ -318,8 +319,9 @@ impl Slot {
     }
 }
 
-/// Checks alignment, and that the launch neither reads and writes one buffer through two bindings
-/// nor writes one range twice: WebGPU forbids both, and translated kernels rely on it.
+/// Checks the alignment of a launch's bindings, and that no buffer is read through one binding and
+/// written through another, and no range written through two. WebGPU forbids both, and translated
+/// kernels rely on that.
 pub(super) fn check_places(
     launch: &Launch,
     alignment: u64,

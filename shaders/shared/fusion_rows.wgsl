@@ -1,3 +1,4 @@
+// Insertion point of epilogue fusion in products with weights.
 // The rows of w of a workgroup, and where its products go: TASK_ROWS rows in turn, stored as
 // y[i, row]. Needs TASK_ROWS and OWN_READS.
 // With a fused epilogue, generated text replaces this file. An evaluation then uses up to ANCHORS

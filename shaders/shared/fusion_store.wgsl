@@ -1,3 +1,4 @@
+// Insertion point of epilogue fusion in kernels other than products with weights.
 // Stores results of a kernel with index space (i, s0, s1) to y, densely. Needs OWN_READS and
 // sizes(), the sizes of s0 and s1. With a fused epilogue, generated text replaces this file.
 override ATTACHED: u32 = 0;

@@ -1,4 +1,4 @@
-// Keys and values by index, in Nums: f32, or with f16_kv two f16 per word. Needs nums.
+// KV cache: keys and values by index, in Nums: f32, or with f16_kv two f16 per word. Needs nums.
 #ifdef f16_kv
 #import half
 

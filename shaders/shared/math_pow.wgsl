@@ -1,7 +1,7 @@
 // a^b by the rules of IEEE 754: 1 for b = 0 or a = 1, the sign of odd integer powers of a negative
 // base, NaN for its other powers.
 // Why: pow of a negative base is undefined in WGSL, so the magnitude is raised and the sign applied
-// after.
+// afterwards.
 fn pow_f32(a: f32, b: f32) -> f32 {
     if (b == 0.0 || a == 1.0) {
         return 1.0;

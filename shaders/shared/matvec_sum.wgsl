@@ -1,5 +1,5 @@
-// Reduction of a GEMV: total(o) = sum over a team's threads of the values that they put for o, SUMS
-// of them; team t has o = t * SUMS and up. Needs WG, TEAMS (equal shares of the threads), SUMS and
+// Reduction of a GEMV: total(o) = sum over a team's threads of the values that they put for o. A team
+// has SUMS sums: team t has o = t * SUMS and up. Needs WG, TEAMS (equal shares of the threads), SUMS and
 // SUB. Between put and reduce_sums callers place a barrier; all threads call reduce_sums before total.
 // Work split: with subgroups, each adds its values first, and total adds the subgroups' sums; else
 // a tree in workgroup memory.

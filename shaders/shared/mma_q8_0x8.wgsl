@@ -1,5 +1,5 @@
 // Inner loop of matvec_mma_q8_0x8. Part of main, after mma_begin_q8_0x8.
-// Work split: as in Q4_K, except that even and odd blocks have bytes of their own, signed.
+// Work split: as in Q4_K, except that even and odd blocks have separate, signed bytes.
 for (var turn = 0u; turn < TURNS; turn++) {
     let wanted = turn * SUBGROUPS + own_subgroup;
     let block = min(wanted, GROUPS_OF_ROW - 1u);

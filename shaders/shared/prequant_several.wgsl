@@ -6,8 +6,8 @@
 // bytes at a time with their factors. At the end lanes exchange sums, and each keeps one.
 // Why: a decoded unit serves eight rows, a load of x four. Reducing each sum separately costs as
 // much as a step of products. Accumulators start at the bits of 1.5 * 2^23, which avoids
-// conversions. Register pressure limits: sums and codes take 64. With weights prefetched, 67 MB of
-// Q4_K took 74 us on an H100 through Vulkan, without 62, prequant_units 76, timestamps of the launch
+// conversions. Register pressure limits: sums and codes take 64. 67 MB of Q4_K took 62 us on an
+// H100 through Vulkan, 74 with weights prefetched and 76 with prequant_units, timestamps of the launch
 // included.
 #repeat i M
 let low_at$i = (codes$i + own_subgroup * 64u + lane) & NEAR;

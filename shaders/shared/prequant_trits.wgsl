@@ -3,7 +3,7 @@
 // Work split: each half-subgroup has four rows, two blocks of them per turn; a lane multiplies one
 // unit per row. UNROLL turns of w are in flight: a used turn is replaced by the load of the one
 // UNROLL turns ahead.
-// Why: loads are coalesced; half-subgroups divide row lengths evenly that whole ones do not;
+// Why: loads are coalesced; half-subgroups divide some row lengths evenly that subgroups do not;
 // decoded x serves four rows. Bit pairs are multiplied in place, 4, 16 and 64 times too large,
 // which x's scales correct once per group; the highest pairs are the signed byte 64 * (q - 2).
 // Accumulators start at the bits of 1.5 * 2^23, which avoids conversions. The offset of q is

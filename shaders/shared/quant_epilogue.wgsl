@@ -1,12 +1,12 @@
 // Quant epilogue (fused activation quantisation): rounds a workgroup's results for the next
-// products, as quantize_activations does. Needs QUANT_VALUES, the values per call: 32 neighbouring columns of a
-// row after another, thread t has value t. All threads must call quant_epilogue.
-// An output row has hand_words() words, with codes at hand_code. At hand_factor follow, per 32
-// columns: the scale, the sum of codes times it, and, if a norm comes before the products, the sum
-// of squares, from which they compute its factor. quant_gain gives the weight of that norm (from
-// fusion_quant_target). HAND_TOGETHER interleaved rows have that multiple of the words.
+// products, as quantize_activations does. Needs QUANT_VALUES, the values per call: 32 neighbouring columns of
+// one row after another; thread t has value t. All threads must call quant_epilogue.
+// An output row has quant_words() words, with codes at quant_code. At quant_factor follow, per 32
+// columns: the scale, the sum of codes times the scale, and, if a norm comes before the products, the
+// sum of squares, from which they compute its factor. quant_gain returns the weight of that norm (from
+// fusion_quant_target). QUANT_TOGETHER interleaved rows have that multiple of the words.
 // Why: a separate launch would read the results again and delay the next product.
-// wide: subgroups have at least 32 lanes, in workgroup order as for matvec_int8_*. HAND_WHOLE: they
+// wide: subgroups have at least 32 lanes, in workgroup order as for matvec_int8_*. QUANT_WHOLE: they
 // have exactly 32, so integer reductions may be one instruction, instead of five dependent
 // exchanges.
 #import rounding
@@ -23,24 +23,24 @@ struct QuantValue {
 }
 
 fn store_block(h: QuantValue, d: f32, sum: i32, squares: f32) {
-    let padded = (params.hand_columns + 127u) / 128u * 4u * HAND_TOGETHER;
-    let factor = hand_factor(h.row, h.column / 32u);
-    hand_put(factor, bitcast<u32>(d));
-    hand_put(factor + padded, bitcast<u32>(d * f32(sum)));
-    hand_sum(h.row, h.column / 32u, d * f32(sum));
-    if (HAND_NORM) {
-        hand_put(factor + 2u * padded, bitcast<u32>(squares));
+    let padded = (params.quant_columns + 127u) / 128u * 4u * QUANT_TOGETHER;
+    let factor = quant_factor(h.row, h.column / 32u);
+    quant_put(factor, bitcast<u32>(d));
+    quant_put(factor + padded, bitcast<u32>(d * f32(sum)));
+    quant_sum(h.row, h.column / 32u, d * f32(sum));
+    if (QUANT_NORM) {
+        quant_put(factor + 2u * padded, bitcast<u32>(squares));
     }
 }
 
 fn store_word(h: QuantValue, code: u32) {
-    hand_code(h.row, h.column / 32u, h.column % 32u / 4u, code);
+    quant_code(h.row, h.column / 32u, h.column % 32u / 4u, code);
 }
 
 #ifdef wide
 // The sum of codes of 16 neighbours, and of all 32.
 fn quant_sums(h: QuantValue, code: i32) -> vec2<i32> {
-    if (HAND_WHOLE) {
+    if (QUANT_WHOLE) {
         let first = h.column % 32u < 16u;
         let sum = subgroupAdd(code);
         let sum_of_first = subgroupAdd(select(0, code, first));
@@ -57,14 +57,14 @@ fn quant_epilogue(lid: u32, h: QuantValue) {
     let v = h.value * h.gain;
     var most = bitcast<u32>(v) & 0x7fffffffu;
     var squares = h.value * h.value;
-    if (HAND_WHOLE) {
+    if (QUANT_WHOLE) {
         most = subgroupMax(most);
     }
 #repeat s 5
-    if (!HAND_WHOLE) {
+    if (!QUANT_WHOLE) {
         most = max(most, subgroupShuffleXor(most, 1u << $su));
     }
-    if (HAND_NORM) {
+    if (QUANT_NORM) {
         squares += subgroupShuffleXor(squares, 1u << $su);
     }
 #end
@@ -75,7 +75,7 @@ fn quant_epilogue(lid: u32, h: QuantValue) {
     let four = pair | (subgroupShuffleXor(pair, 2u) << 16u);
     let sums = quant_sums(h, own);
     if (h.exists && h.column % 16u == 0u) {
-        hand_half(h.row, h.column / 32u, h.column / 16u % 2u, r.y, sums.x);
+        quant_half(h.row, h.column / 32u, h.column / 16u % 2u, r.y, sums.x);
     }
     if (h.exists && h.column % 4u == 0u) {
         store_word(h, four);
@@ -117,7 +117,7 @@ fn quant_epilogue(lid: u32, h: QuantValue) {
                 for (var c = half * 16u; c < half * 16u + 16u; c += 4u) {
                     part += dot4I8Packed(0x01010101u, rounded4(four_of(lid + c), r.x));
                 }
-                hand_half(h.row, h.column / 32u, half, r.y, part);
+                quant_half(h.row, h.column / 32u, half, r.y, part);
                 sum += part;
             }
             store_block(h, r.y, sum, squares);

@@ -12,8 +12,8 @@ const MAX_SUBGROUPS: u32 = (WG + 31u) / 32u;
 
 // Word index of two columns from an even one.
 fn pair_place(row: u32, column: u32) -> u32 {
-    if (HAND_PLAIN) {
-        return row * (params.hand_columns / 2u) + column / 2u;
+    if (QUANT_PLAIN) {
+        return row * (params.quant_columns / 2u) + column / 2u;
     }
     return (column / 32u * params.m + row) * 16u + column % 32u / 2u;
 }
@@ -69,22 +69,22 @@ fn main(
 #repeat t TURNS
     let made$t = store(task, e$t, row, low$t * factor, high$t * factor);
     own_squares += made$t * made$t;
-    let v$t = made$t * quant_gain(min(e$t, params.hand_columns - 1u));
+    let v$t = made$t * quant_gain(min(e$t, params.quant_columns - 1u));
     most = max(most, bitcast<u32>(v$t) & 0x7fffffffu);
 #end
     let whole = f16_row_scale(place, most, own_squares);
     var scale = 1.0;
-    if (HAND_NORM) {
-        scale = 1.0 / sqrt(whole.squares / f32(params.hand_columns) + params.hand_eps);
+    if (QUANT_NORM) {
+        scale = 1.0 / sqrt(whole.squares / f32(params.quant_columns) + params.quant_eps);
     }
     if (place.lid == 0u) {
-        hand_put(params.hand_factors + row, bitcast<u32>(whole.factor * scale));
+        quant_put(params.quant_factors + row, bitcast<u32>(whole.factor * scale));
     }
     // Each lane computes a block's rounding factors for one turn: there are no more turns than
     // lanes.
     let first_lane = place.lane / 32u * 32u;
     var block = 0u;
-    if (HAND_ROUNDED) {
+    if (QUANT_ROUNDED) {
 #repeat t TURNS
         block = select(block, most_of_block(v$t), place.lane == first_lane + $tu);
 #end
@@ -92,13 +92,13 @@ fn main(
     let of_turn = rounding(block);
 #repeat t TURNS
     var own$t = v$t * whole.by;
-    if (HAND_ROUNDED) {
+    if (QUANT_ROUNDED) {
         let by = subgroupShuffle(of_turn.x, first_lane + $tu);
         own$t = round(v$t * by) * (subgroupShuffle(of_turn.y, first_lane + $tu) * whole.by);
     }
     let other$t = subgroupShuffleXor(own$t, 1u);
-    if (e$t % 2u == 0u && e$t < params.hand_columns) {
-        hand_put(pair_place(row, e$t), pack2x16float(vec2(own$t, other$t)));
+    if (e$t % 2u == 0u && e$t < params.quant_columns) {
+        quant_put(pair_place(row, e$t), pack2x16float(vec2(own$t, other$t)));
     }
 #end
 }

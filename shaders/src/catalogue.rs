@@ -1,17 +1,17 @@
-//! The kernels of the crate: names, parameters, bindings, constants.
+//! The catalogue of built-in kernels: names, parameters, bindings and constants.
 //!
-//! All sizes, offsets and strides are in elements. A tensor `t` starts at `t_offset`; the last
-//! dimension has stride 1 unless a stride is given. Parameters are `u32` words in this order,
-//! except [`F32_PARAMS`], the bits of an `f32`. Dispatches may exceed the work: kernels compare
-//! indices with parameters. A long grid is folded: group = `wid.y * num_workgroups.x + wid.x`.
+//! All sizes, offsets and strides are in elements. A tensor `t` starts at `t_offset`; its last
+//! dimension has stride 1 unless a stride is given. Parameters are 32-bit words in the listed
+//! order: `f32` for [`F32_PARAMS`], else `u32`. A dispatch may launch more threads than needed:
+//! kernels check indices. In a grid folded into x and y, the workgroup's index is
+//! `wid.y * num_workgroups.x + wid.x`.
 //!
-//! Defines: `subgroup` needs the feature (`quantize_activations` and `quantize_to_f16` need 8
-//! lanes). `vec4` promises that `k` (`head_dim` of attention), offsets and strides of f32 inputs
-//! other than small vectors are multiples of 4, and bound ranges multiples of 16 bytes.
-//!
-//! Rules: `WG` is a power of two, 4 to 256; for `matvec_prequant_*` with subgroups, `matvec_mma_*`,
-//! `attn_subgroup` and `quantize_to_f16` to 1,024. [`SUM_WORDS`], [`TILE_SUM`] and
-//! [`MAX_HEAD_DIM`] bound the rest. A spec outside them fails to compile.
+//! Defines: `subgroup` needs subgroups (of at least 8 threads in the two `quantize_*` kernels).
+//! `vec4` promises that `k` (`head_dim` of attention), offsets and strides of f32 inputs other than
+//! small vectors are multiples of 4, and that bound ranges are multiples of 16 bytes.
+//! Limits: `WG` is a power of two from 4 to 256; up to 1,024 in `matvec_prequant_*` with subgroups,
+//! `matvec_mma_*`, `attn_subgroup`, `attn_split_kv_fused*` and `quantize_to_f16`. [`SUM_WORDS`],
+//! [`TILE_SUM`] and [`MAX_HEAD_DIM`] bound the rest. A spec beyond them fails to compile.
 
 pub use super::entry::{has_units_of_32, reads_ahead, resident, subgroup_most, subgroup_needed};
 pub use super::find::{family_formats, family_name, find};
@@ -26,26 +26,26 @@ use super::spec::Access;
 
 /// Define of the attention kernels: keys and values are f16.
 pub const F16_KV: &str = "f16_kv";
-/// Define known only to the CPU's products, attention and reductions: result bits depend only on
-/// the inputs (fixed reduction order). Other kernels guarantee that for equal constants.
+/// Define for a fixed reduction order: a result's bits depend only on the inputs. Only the CPU's
+/// matrix products, attention and reductions have it; others keep the order for equal constants.
 pub const IN_ORDER: &str = "in_order";
-/// Define of argmax: the index is a token, and logits that give none encode the reason.
+/// Define of the argmax kernels: the result is a token, or encodes why the logits yield none.
 pub const TOKEN: &str = "token";
-/// Parameters that are the bits of an `f32`.
+/// Parameters that hold the bits of an `f32`.
 pub const F32_PARAMS: [&str; 2] = ["eps", "scale"];
 
-/// One kernel.
+/// A kernel, or a family with one kernel per weight format.
 #[derive(Debug)]
 pub struct Entry {
-    /// The name everywhere; `*` stands for a weight format.
+    /// Name of the kernel everywhere; `*` stands for a weight format.
     pub name: &'static str,
     /// What it computes, on which shapes, and its grid.
     pub doc: &'static str,
-    /// Words of the parameter block.
+    /// Names of the words of the parameter block, in order.
     pub params: &'static [&'static str],
-    /// Storage buffers.
+    /// Name and access of each storage buffer, in binding order.
     pub bindings: &'static [(&'static str, Access)],
-    /// Constants that a spec may set, with their defaults; `WG` is the threads of a workgroup.
+    /// Constants that a spec may set, with their defaults; `WG` is the threads per workgroup.
     pub constants: &'static [(&'static str, u32)],
     /// Defines that a spec may set.
     pub defines: &'static [&'static str],
@@ -53,7 +53,7 @@ pub struct Entry {
 
 use Access::{Read, ReadWrite};
 
-/// Every kernel.
+/// All kernels.
 pub static CATALOGUE: &[Entry] = &[
     Entry {
         name: "matvec_*",

@@ -1,18 +1,18 @@
-//! Properties of a catalogue row.
+//! Properties of catalogue rows and of specs of catalogue kernels.
 
 use super::catalogue::{Entry, ROUND_THREADS, family_formats};
 use super::fusion::{Neighbours, OperandLayout};
 use super::spec::AssetSpec;
 use warploom_core::base::{ComputeMode, DType, Format};
 
-/// Variants of `matvec_prequant_*` that assume 32-lane subgroups.
+/// Defines of the `matvec_prequant_*` variants that assume 32-lane subgroups.
 const WAYS_OF_32: [&str; 5] = ["headers", "eights", "trits", "blocks", "several"];
 
-/// The smallest subgroup size that a kernel supports; 0 for any.
+/// Returns the smallest subgroup size that a kernel supports, or 0 if it supports any.
 pub fn subgroup_needed(asset: &AssetSpec) -> u32 {
     match asset.name.as_str() {
         // 32 lanes round a block of the quant epilogue, or share headers.
-        _ if asset.hands_on_wide()
+        _ if asset.has_wide_quant_epilogue()
             || asset.defines.iter().any(|d| WAYS_OF_32.contains(&d.as_str())) =>
         {
             ComputeMode::BLOCK as u32
@@ -31,16 +31,17 @@ pub fn subgroup_needed(asset: &AssetSpec) -> u32 {
     }
 }
 
-/// The largest subgroup size that a kernel supports.
+/// Returns the largest subgroup size that a kernel supports, or `u32::MAX` if it supports any.
 pub fn subgroup_most(asset: &AssetSpec) -> u32 {
-    match asset.hands_on_by() {
+    match asset.quant_epilogue_neighbours() {
         Some(Neighbours::Subgroup) => ComputeMode::BLOCK as u32,
         _ => u32::MAX,
     }
 }
 
-/// Whether a kernel runs many barrier-separated steps that each read memory. Then it gains from a
-/// compiler that moves loads of the next step above the barrier, and launch time is negligible.
+/// Returns whether a kernel runs many barrier-separated steps that each read memory. Such a kernel
+/// gains if the compiler hoists loads of the next step above the barrier, and its launch time is
+/// negligible.
 pub fn reads_ahead(asset: &AssetSpec) -> bool {
     let name = asset.name.as_str();
     // Products between activations are often small.
@@ -52,16 +53,16 @@ pub fn reads_ahead(asset: &AssetSpec) -> bool {
         )
 }
 
-/// Threads per multiprocessor that leave 128 registers each, enough for loads far ahead.
+/// Threads per multiprocessor at which each thread has 128 registers, enough to prefetch far ahead.
 pub const AHEAD_THREADS: u32 = 512;
-/// The same with several rows of x, whose sums need 255 registers per thread.
+/// Same as [`AHEAD_THREADS`] for several rows of x, whose sums need 255 registers per thread.
 const SEVERAL_THREADS: u32 = 256;
-/// Columns from which a subgroup takes many turns over a row.
+/// Number of columns above which a subgroup needs many iterations over a row.
 const LONG_ROW: u32 = 4096;
 
-/// Workgroups that should fit on a multiprocessor at once (occupancy), which limits registers per
-/// thread; 0 leaves it to the compiler. Without a bound, compilers save registers and move
-/// prefetches into the iteration that uses the data, which defeats them.
+/// Returns the number of workgroups that should fit on a multiprocessor at once (occupancy), which
+/// bounds the registers per thread; 0 leaves it to the compiler. Without a bound, compilers save
+/// registers by moving prefetches into the iteration that uses the data, which defeats them.
 pub fn resident(asset: &AssetSpec) -> u32 {
     let has = |define: &str| asset.defines.iter().any(|d| d == define);
     let is = |name: &str| asset.name.starts_with(name);
@@ -93,8 +94,8 @@ pub fn resident(asset: &AssetSpec) -> u32 {
     }
 }
 
-/// Whether units of a format (`dequant_*`) are 32 weights, so that `dequantize_to_f16_*` can decode
-/// by units.
+/// Returns whether the units of a format (`dequant_*`) have 32 weights, so that
+/// `dequantize_to_f16_*` can decode them unit by unit.
 pub fn has_units_of_32(format: Format) -> bool {
     use Format as F;
     matches!(
@@ -113,8 +114,8 @@ pub fn has_units_of_32(format: Format) -> bool {
 }
 
 impl Entry {
-    /// Whether specialisation constants are compiled into its text: for decode kernels, which are
-    /// short, and for prefill kernels that compute many addresses.
+    /// Returns whether specialisation constants are compiled into the kernel's text: for decode
+    /// kernels, which are short, and for prefill kernels that compute many addresses.
     pub fn is_specialized(&self) -> bool {
         let name = self.name.trim_end_matches("_spans");
         name.starts_with("matvec_")
@@ -133,18 +134,20 @@ impl Entry {
             )
     }
 
-    /// Index of a parameter in the block.
+    /// Returns the index of a parameter in the kernel's parameter block, if the kernel has that
+    /// parameter.
     pub fn param(&self, name: &str) -> Option<usize> {
         self.params.iter().position(|p| *p == name)
     }
 
-    /// Whether it is a product with a weight matrix, whose segments specify their rows.
+    /// Returns whether the kernel multiplies by a weight matrix. Each epilogue segment of such a
+    /// kernel specifies its rows of that matrix.
     pub fn is_linear(&self) -> bool {
         self.name.starts_with("matvec_")
             || matches!(self.name, "matmul_*" | "matmul_coop_*" | "split_k_reduce")
     }
 
-    /// Whether it needs cooperative matrices, which few devices have.
+    /// Returns whether the kernel is only for devices with cooperative matrices, which few have.
     pub fn is_cooperative(&self) -> bool {
         matches!(
             self.name,
@@ -156,13 +159,14 @@ impl Entry {
         )
     }
 
-    /// Whether its epilogue operands are fetched before the first of several products is stored, or
-    /// while a product is summed.
+    /// Returns whether epilogue operands are loaded early: before the first of several results is
+    /// stored, or while a result is still being accumulated.
     pub fn fetches(&self) -> bool {
         self.name.starts_with("matvec_") || self.name == "matmul_coop_*"
     }
 
-    /// Whether the CPU has a function for it. Kernels that only prepare operands are for GPUs.
+    /// Returns whether the CPU provider has a function for the kernel. It has none for kernels that
+    /// prepare or use operands in layouts of GPUs, or that are GPU variants of others.
     pub fn is_on_cpu(&self) -> bool {
         let other = matches!(
             self.name,
@@ -180,7 +184,8 @@ impl Entry {
         !self.is_cooperative() && !other
     }
 
-    /// Whether it reads a few complete rows at a time, which a fused norm requires.
+    /// Returns whether the kernel supports a fused norm, which requires that it reads only a few
+    /// complete rows at a time.
     pub fn takes_norm(&self) -> bool {
         matches!(
             self.name,
@@ -188,8 +193,8 @@ impl Entry {
         )
     }
 
-    /// Whether it supports a quant epilogue with this operand layout.
-    pub fn hands_on(&self, form: &OperandLayout) -> bool {
+    /// Returns whether the kernel supports a quant epilogue with this operand layout.
+    pub fn supports_quant_epilogue(&self, form: &OperandLayout) -> bool {
         match form {
             OperandLayout::Codes { .. } => matches!(
                 self.name.trim_end_matches("_spans"),
@@ -204,7 +209,7 @@ impl Entry {
         }
     }
 
-    /// The weight formats that a family has kernels for.
+    /// Returns the weight formats for which the family has kernels.
     pub fn formats(&self) -> impl Iterator<Item = Format> {
         let any = matches!(self.name, "matvec_*" | "matmul_*" | "gather_rows_*");
         let tiles = self.name == "matvec_mma_*";
@@ -218,12 +223,13 @@ impl Entry {
             })
     }
 
-    /// Bindings before the output, which those of a fusion follow.
+    /// Returns the number of bindings before the output; the bindings of a fusion follow them.
     pub fn before_output(&self) -> usize {
         self.bindings.len().saturating_sub(1)
     }
 
-    /// Words of the parameter block: uniform blocks are padded to 16 bytes.
+    /// Returns the number of words in the parameter block, padded to 16 bytes like any uniform
+    /// block.
     pub fn param_words(&self) -> u32 {
         (self.params.len() as u32).next_multiple_of(4)
     }

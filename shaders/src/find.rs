@@ -1,19 +1,20 @@
-//! Catalogue rows by kernel name.
+//! Looks up catalogue rows by kernel name.
 
 use super::catalogue::{CATALOGUE, Entry};
 use warploom_core::base::Format;
 
-/// The weight formats that `*` families have kernels for.
+/// Returns every weight format for which some `*` family has a kernel.
 pub fn family_formats() -> impl Iterator<Item = Format> {
     Format::ALL.into_iter().chain(Format::KEPT)
 }
 
-/// The full name of a family's kernel for a format: `matvec_*` and `Q4K` give `matvec_q4_k`.
+/// Returns the full name of a family's kernel for a format: `matvec_*` and `Q4K` yield
+/// `matvec_q4_k`.
 pub fn family_name(family: &str, format: Format) -> String {
     family.replace('*', format.name())
 }
 
-/// The row of a kernel, and its weight format if the row is a family.
+/// Returns the catalogue row of a kernel; if the row is a family, also the kernel's weight format.
 pub fn find(name: &str) -> Option<(&'static Entry, Option<Format>)> {
     CATALOGUE.iter().find_map(|entry| match entry.name.strip_suffix('*') {
         None => (entry.name == name).then_some((entry, None)),

@@ -1,26 +1,28 @@
 //! The typed body of a generated kernel: elementwise work and reductions along rows.
 //!
-//! A `FusedExpr` is evaluated over an index space. `codegen` prints it as WGSL, the CPU provider
-//! runs it in tiled loops; both address tensors by the same rules, so a fusion has the same meaning
-//! on every device.
+//! A `FusedExpr` is evaluated over an index space. `codegen` prints it as WGSL, and the CPU
+//! provider runs it in tiled loops; both address tensors by the same rules, so a fusion has the
+//! same meaning on every device.
 //!
 //! A value is per *element*, one for each index, or per *row*, one for each index without the last
-//! dimension. Constants and single elements are either; inputs read by `Row` are per row; a
+//! dimension. Constants and single elements are either; inputs with `Row` addressing are per row; a
 //! reduction turns an element value into a row value; any other value is per row if all its
 //! operands are.
 //!
-//! Parameters of a dispatch, 32-bit words in this order, padded to a multiple of 4 words: number of
-//! elements `n`; the `rank` sizes of the index space, outermost first; then for each input and each
-//! output, by its [`Addressing`]: `Flat` or `Single`: the offset; `Strided` or `Row`: the offset
-//! and `rank` strides. All in elements. A body with reductions writes a row value at index 0 of the
-//! last dimension; with `Flat`, and in bodies without reductions, it is written for each element.
+//! Parameters of a dispatch are 32-bit words in this order, padded to a multiple of 4 words: the
+//! number of elements `n`; the `rank` sizes of the index space, outermost first; then, for each
+//! input and each output, the offset and, if its [`Addressing`] is `Strided` or `Row`, `rank`
+//! strides. Offsets and strides are in elements. In a body with reductions, a row value is written
+//! once per row, at index 0 of the last dimension. If the output's addressing is `Flat`, or if the
+//! body has no reductions, it is written for each element.
 //!
-//! Bindings: the buffers that are read, then those that are written. Several operands may share
-//! one, which keeps kernels within WebGPU's eight.
+//! Bindings are the buffers that are read, then those that are written. Several operands may share
+//! a buffer, which keeps kernels within WebGPU's limit of eight storage buffers.
 //!
-//! A value of `f16` or `bf16` is its bits: it can be read, written, selected and converted from and
-//! to `f32` (round to nearest, ties to even), nothing else. In memory two share a word, the first
-//! in its low half; a write changes only its own half, for any offset and strides.
+//! A value of type `f16` or `bf16` is represented by its bits: it can only be read, written,
+//! selected, and converted to and from `f32` (rounding to nearest, ties to even). In memory two
+//! share a word, the first in its low half; a write changes only its own half, for any offset and
+//! strides.
 
 use std::fmt;
 
@@ -34,7 +36,7 @@ use warploom_core::ir::scalar::{BinaryOp, UnaryOp};
 /// The body of a generated kernel: a list of values, each computed from earlier ones.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct FusedExpr {
-    /// Dimensions of the index space, 0 to 6.
+    /// Number of dimensions of the index space, 0 to 6.
     pub rank: u32,
     /// Input tensors.
     pub inputs: Vec<Operand>,
@@ -49,24 +51,25 @@ pub struct FusedExpr {
 /// The work split of a generated kernel on GPUs; the CPU uses its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Schedule {
-    /// Each thread computes `width` (1 or 4) neighbours of the last dimension. Without reductions.
-    /// Width 4 promises that every `Flat` operand starts at a multiple of 4 elements, that `n` is
-    /// one, and that there are no `Strided` ones, unless their last stride is 0 and the last size a
-    /// multiple of 4.
+    /// Each thread computes `width` (1 or 4) neighbours along the last dimension. Only for bodies
+    /// without reductions. Width 4 promises that every `Flat` operand starts at a multiple of 4
+    /// elements and that `n` is a multiple of 4; if there are `Strided` operands, also that their
+    /// last stride is 0 and that the last size is a multiple of 4.
     Elements {
         /// Neighbours per thread.
         width: u32,
     },
-    /// `threads` (a power of two up to 256) share a row, `width` elements each in turn.
+    /// `threads` threads (a power of two up to 256) share a row; each takes `width` elements in
+    /// turn.
     Rows {
         /// Threads per row.
         threads: u32,
         /// Elements that each thread keeps in registers: the row is at most `threads * held` long
-        /// and is read once. 0: it is read again after each reduction.
+        /// and is read once. If 0, the row is read again after each reduction.
         held: u32,
         /// Neighbours that a thread reads at once, 1 or 4; `held` is a multiple of it. Width 4
         /// promises that every `Flat` operand starts at a multiple of 4 elements and that the last
-        /// size is one.
+        /// size is a multiple of 4.
         width: u32,
         /// Whether row reductions use subgroup operations.
         subgroup: bool,
@@ -81,58 +84,58 @@ pub struct Operand {
     pub dtype: DType,
     /// How an index maps to an address.
     pub addressing: Addressing,
-    /// Index among the input (for an output, output) buffers.
+    /// Index among the input buffers or, for an output, the output buffers.
     pub binding: u32,
 }
 
-/// An output.
+/// An output of a generated kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Output {
-    /// Its destination.
+    /// The tensor that is written.
     pub operand: Operand,
-    /// Index of the value.
+    /// Index of the value that is written.
     pub value: u32,
 }
 
-/// How an element's index maps to an address; the common cases are cheap.
+/// How an element's index maps to an address, in elements; the common cases are cheap.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Addressing {
     /// `offset + i`, for contiguous tensors.
     Flat,
-    /// `offset`: one element for all.
+    /// `offset`: the same element for all indices.
     Single,
-    /// `offset + sum of index * stride`.
+    /// `offset + sum of index * stride` over the dimensions.
     Strided,
-    /// As `Strided` with last stride 0: one element per row. For bodies with reductions.
+    /// Same as `Strided` with last stride 0: one element per row. Only for bodies with reductions.
     Row,
 }
 
-/// One value of the body.
+/// One value of the body. Operands are indices of earlier values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Value {
-    /// The element of an input.
+    /// The element of the input with this index in [`FusedExpr::inputs`].
     Input(u32),
-    /// A constant, by its bits.
+    /// A constant of this type, as bits.
     Constant(DType, u32),
     /// The flat index of the element, as `u32`.
     Index,
-    /// One operand.
+    /// An operation on one value.
     Unary(UnaryOp, u32),
-    /// Two operands.
+    /// An operation on two values.
     Binary(BinaryOp, u32, u32),
-    /// `if condition { a } else { b }`.
+    /// `if c { a } else { b }`, for the operands c, a and b in this order.
     Select(u32, u32, u32),
-    /// Conversion; floats to integers truncate and saturate. `F16` and `BF16` convert only from and
-    /// to `F32`.
+    /// Conversion to this type; from floats to integers it truncates and saturates.
     Cast(DType, u32),
     /// Reduction over the last dimension of the index space, of `f32`.
     Reduce(ReduceOp, u32),
-    /// A result (`f32`) of the kernel that this body is fused into; see [`super::KernelFusion`].
+    /// The result (`f32`) with this number of the kernel that this body is fused into; see
+    /// [`super::KernelFusion`].
     Anchor(u32),
 }
 
 impl Value {
-    /// Indices of its operands.
+    /// Returns the indices of the value's operands.
     pub fn operands(&self) -> impl Iterator<Item = u32> + use<> {
         let (list, count) = match *self {
             Value::Input(_) | Value::Constant(..) | Value::Index | Value::Anchor(_) => ([0; 3], 0),
@@ -145,12 +148,12 @@ impl Value {
 }
 
 impl FusedExpr {
-    /// Words of the parameter block, before padding.
+    /// Returns the number of words in the parameter block, before padding.
     pub fn raw_param_words(&self) -> u32 {
         1 + self.rank + self.operand_words()
     }
 
-    /// Words for the operands only.
+    /// Returns the number of parameter words of the operands.
     pub fn operand_words(&self) -> u32 {
         let one = |operand: &Operand| match operand.addressing {
             Addressing::Flat | Addressing::Single => 1,
@@ -159,34 +162,34 @@ impl FusedExpr {
         self.operands().map(one).sum()
     }
 
-    /// Inputs, then outputs: the order of their words.
+    /// Iterates over the inputs, then the outputs: the order of their parameter words.
     pub fn operands(&self) -> impl Iterator<Item = &Operand> {
         self.inputs.iter().chain(self.outputs.iter().map(|output| &output.operand))
     }
 
-    /// Number of input buffers.
+    /// Returns the number of input buffers.
     pub fn reads(&self) -> u32 {
         self.inputs.iter().map(|operand| operand.binding + 1).max().unwrap_or(0)
     }
 
-    /// Number of output buffers.
+    /// Returns the number of output buffers.
     pub fn writes(&self) -> u32 {
         self.outputs.iter().map(|output| output.operand.binding + 1).max().unwrap_or(0)
     }
 
-    /// Its binding interface.
+    /// Returns the binding interface of the kernel.
     pub fn interface(&self) -> Interface {
         let mut bindings = vec![Access::Read; self.reads() as usize];
         bindings.resize((self.reads() + self.writes()) as usize, Access::ReadWrite);
         Interface { param_words: self.raw_param_words().next_multiple_of(4), bindings }
     }
 
-    /// Whether any value is a reduction.
+    /// Returns whether any value is a reduction.
     pub fn has_reductions(&self) -> bool {
         self.values.iter().any(|value| matches!(value, Value::Reduce(..)))
     }
 
-    /// Whether an output has one value per row instead of per element.
+    /// Returns whether an output has one value per row instead of one per element.
     pub fn writes_rows(&self, output: usize) -> bool {
         self.has_reductions()
             && self.outputs.get(output).is_some_and(|output| {
@@ -195,8 +198,8 @@ impl FusedExpr {
             })
     }
 
-    /// For each value: the length of the longest chain of reductions before it, and whether it is
-    /// per element.
+    /// Returns, for each value, the length of the longest chain of reductions before it, and
+    /// whether it is per element.
     pub fn stages(&self) -> Vec<Stage> {
         let mut stages: Vec<Stage> = Vec::with_capacity(self.values.len());
         for value in &self.values {
@@ -225,7 +228,7 @@ impl FusedExpr {
         stages
     }
 
-    /// The type of a value.
+    /// Returns the type of the value with this index. The body must be well-formed.
     pub fn dtype_of(&self, value: u32) -> DType {
         match self.values[value as usize] {
             Value::Input(i) => self.inputs[i as usize].dtype,
@@ -242,14 +245,14 @@ impl FusedExpr {
 /// The stage at which a value of a body is available.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stage {
-    /// Reductions in sequence before it.
+    /// Length of the longest chain of reductions before it.
     pub after: u32,
     /// Whether it is per element, not per row.
     pub element: bool,
 }
 
 impl fmt::Display for FusedExpr {
-    /// Each output as nested calls over `x0`, `x1`..: `add(x0,silu(x1))`.
+    /// Writes each output as nested calls over the inputs `x0`, `x1`..: `add(x0,silu(x1))`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (i, output) in self.outputs.iter().enumerate() {
             f.write_str(if i == 0 { "" } else { "; " })?;
@@ -280,7 +283,8 @@ impl FusedExpr {
         self.call(name, v, value, f)
     }
 
-    /// A malformed body, in which a value reads a later one, is printed as well, up to that point.
+    /// Writes a call with its operands. In a malformed body, an operand that is not an earlier
+    /// value is written as `?` and its index.
     fn call(&self, name: &str, v: u32, value: &Value, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(name)?;
         for (i, operand) in value.operands().enumerate() {

@@ -1,8 +1,8 @@
-//! A plain evaluation of generated kernels' bodies, for tests of their printers and runners.
+//! Reference evaluation of generated kernels' bodies, for tests of their printers and runners.
 //!
-//! A body becomes a graph of one operation per value over the entire index space, which `reference`
-//! evaluates in `f64`, with operands read and written as the parameters specify. The schedule is
-//! ignored.
+//! A body becomes a graph with one operation per value, over the entire index space; `reference`
+//! evaluates the graph in `f64`. Operands are read and written as the parameters specify. The
+//! schedule is ignored.
 
 use std::collections::BTreeMap;
 
@@ -14,21 +14,21 @@ use warploom_core::error::{Error, Result};
 use warploom_core::ir::{Graph, NodeId, Op};
 use warploom_core::reference::{Data, Precision, Tensor, eval_with};
 
-/// The elements that an output of a generated kernel writes.
+/// The elements that a generated kernel writes to one of its outputs.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Written {
-    /// Indices in the buffer, in elements.
+    /// Index in the buffer of each element that is written.
     pub places: Vec<usize>,
     /// The value at each index; floats in `f64`.
     pub values: Tensor,
 }
 
-/// Evaluates a body, given the words of its parameters (laid out by `kernel::fused`) and the 32-bit
-/// words of its input buffers. Returns the elements of each output in order.
+/// Evaluates a body, given the words of its parameters (laid out as in [`crate::fused`]) and the
+/// 32-bit words of its input buffers. Returns the elements of each output in order.
 ///
 /// # Errors
-/// Invalid, for parameters that do not fit the body, an address outside its buffer, and violations
-/// of the operations' rules; unsupported, for anchors.
+/// Invalid if the parameters do not fit the body, an address is outside its buffer or a rule of an
+/// operation is violated; unsupported if the body has anchors.
 pub fn evaluate(expr: &FusedExpr, params: &[u32], reads: &[Vec<u32>]) -> Result<Vec<Written>> {
     let mut words = params.iter().map(|word| *word as usize);
     let mut next = || words.next().ok_or_else(|| Error::invalid("a parameter is missing"));
@@ -72,14 +72,15 @@ fn node_of(nodes: &[NodeId], value: u32) -> Result<NodeId> {
         .ok_or_else(|| Error::invalid(format!("value {value} of {}", nodes.len())))
 }
 
-/// The addresses of an operand: the offset, then the strides of a `Strided` one.
+/// The addressing of an operand, with its parameter words: the offset, then any strides.
 struct Place {
     addressing: Addressing,
     words: Vec<usize>,
 }
 
 impl Place {
-    /// The addresses of an index space of these sizes, row-major.
+    /// Returns the operand's address at each index of an index space of these sizes, in row-major
+    /// order.
     fn all(&self, sizes: &[usize]) -> Vec<usize> {
         let count = sizes.iter().product();
         let address = |i: usize| match self.addressing {
@@ -150,7 +151,8 @@ impl Body<'_> {
         self.graph.add(op, &operands)
     }
 
-    /// The elements of an input over the index space; one for a `Single` input, or one per row.
+    /// Binds the elements of an input over the index space: a single one for `Single`, one per row
+    /// for `Row`.
     fn input(
         &mut self,
         i: u32,
@@ -203,7 +205,7 @@ impl Body<'_> {
         }
     }
 
-    /// The sizes of output `i`: a row value has one element per row.
+    /// Returns the sizes of output `i`: a row value has one element per row.
     fn written(&self, i: usize) -> Vec<usize> {
         let mut sizes = self.sizes.clone();
         if let Some(last) = sizes.last_mut().filter(|_| self.expr.writes_rows(i)) {

@@ -1,45 +1,46 @@
 //! Operator fusion into a catalogue kernel: prologue, epilogue and quant epilogue, as data.
 //!
-//! A product, convolution or attention kernel is an *anchor*. Its fusion has these parts:
+//! A matrix product, convolution or attention kernel is an *anchor*. Its fusion has these parts:
 //! - `norm`: rows of `x` (after the prologue, if any) are RMS-normalised as they are read
 //!   (`matvec_*`, `matvec_int8_*`, `quantize_activations` and `quantize_to_f16` only). Since
-//!   `norm(x) . w = factor * sum of x * g * w`, the factor is computed with the sum. `vec4`
-//!   promises the same alignment of its weight as of `x`;
-//! - `prologue`: a body applied to each element of `x` as it is read, over the index space
-//!   [row, column]. [`Value::Anchor`]`(0)` is the element, the last value replaces it. For
+//!   `norm(x) . w = factor * sum of x * g * w`, where `g` is the norm's weight, the factor is
+//!   computed along with the sum. `vec4` promises the same alignment for `g` as for `x`;
+//! - `prologue`: a body applied to each element of `x` as it is read, over the index space [row,
+//!   column]. [`Value::Anchor`]`(0)` is the element, which the last value replaces. For
 //!   `matmul_batched` it applies to `a`, with row `batch * m + i`; for `conv2d` the row is
-//!   `batch * in_c + channel`, the column the pixel of that plane;
+//!   `batch * in_c + channel` and the column is the pixel of that plane;
 //! - `segments`: epilogues, applied to the anchor's results instead of its own store;
 //! - `quant_epilogue`: fused activation quantisation: the only segment's output is also quantised
-//!   for the next products: to 8-bit codes (`matvec_prequant_*`, `matvec_mma_*`, and the final
+//!   for the next products: to int8 (`matvec_prequant_*`, `matvec_mma_*`, and the final
 //!   kernel of decode attention) or to f16 (`split_k_reduce`, then one workgroup per row of at most
-//!   `K` columns). Column c of row i is evaluation c of the segment; for attention (head, element).
+//!   `K` columns). Column c of row i is evaluation c of the segment; for attention, the columns are
+//!   the elements of all heads in order.
 //!
 //! **Index spaces of segments**: three dimensions `(i, s0, s1)` with strides for each operand:
 //! - `matvec_*`, `matvec_int8_*`, `matvec_prequant_*`, `matvec_mma_*`, `matmul_*`, `matmul_coop_*`,
 //!   `split_k_reduce`: `i` is the row of `x`; `(s0, s1)` counts evaluations of the segment, each on
 //!   `anchors` products: `Anchor(j)` is row
 //!   `first_row + s0 * stride0 + s1 * stride1 + j * distance` of `w`. So a merged q, k and v
-//!   product has three segments, gate and up are the two anchors of one, and a rotation takes the
-//!   two rows of its pair;
-//! - `matmul_batched`, `matmul_batched_tiled`: (batch, row, column); `conv2d`: (batch * out channels, row,
-//!   column), as plane and position; `attn_*`: (token, head, element of the head). One segment, one
-//!   anchor.
+//!   product has three segments, gate and up are the two anchors of one segment, and a rotation has
+//!   the two rows of its pair as anchors;
+//! - `matmul_batched`, `matmul_batched_tiled`: (batch, row, column); `conv2d`: (batch * out
+//!   channels, row, column), as plane and position; `attn_*`: (token, head, element of the head).
+//!   There is one segment, with one anchor.
 //!
 //! **Parameters**, after the kernel's own: for `norm`: `eps` (f32 bits), `offset` of its weight;
 //! for the prologue, the words of its operands over rank 2; for each segment of a product with a
 //! weight: `first_row`, `size0`, `size1`, `stride0`, `stride1`, `distance`; then for each segment
 //! the words of its operands over rank 3 (inputs, then outputs); for `quant_epilogue` the columns
-//! of a row and the offset of the norm's weight, for f16 also the norm's `eps` and the words before
-//! the factors. `Flat` addressing is not supported.
+//! of a row and the offset of the norm's weight, for f16 also the norm's `eps` and the number of
+//! words before the factors. `Flat` addressing is not supported.
 //!
 //! **Bindings**: the kernel's own before its output (inputs and scratch); those that the fusion
 //! reads, with one numbering for prologue, segments and the norm's weight; those that segments
 //! write, in one numbering, replacing the kernel's output if there are segments; then the quantised
-//! rows. For codes, each row is as `quantize_activations` writes it, with its codes once per order,
-//! followed with a norm by the sums of squares of each 32 columns, padded to a multiple of four
-//! words. For f16, all rows and then their factors, as `quantize_to_f16` writes both. Segments may
-//! write 16-bit elements, each atomically in its half of a word, but read none.
+//! rows. For int8, each row is as `quantize_activations` writes it, with its values once per order;
+//! with a norm, the sums of squares of each 32 columns follow, padded to a multiple of four words.
+//! For f16, all rows and then their factors, as `quantize_to_f16` writes both. Segments may write
+//! 16-bit elements, each atomically in its half of a word, but read none.
 
 use serde::{Deserialize, Serialize};
 
@@ -51,13 +52,13 @@ use warploom_core::base::{DType, Dim};
 /// The prologue and epilogue fused into a catalogue kernel.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct KernelFusion {
-    /// Set if rows of `x` are RMS-normalised: the fused input that is the norm's weight.
+    /// If rows of `x` are RMS-normalised, the index of the fused input with the norm's weight.
     pub norm: Option<u32>,
-    /// Applied to each element of `x`: rank 2, no outputs, the last value is the result.
+    /// Body applied to each element of `x`: rank 2, no outputs; its last value is the result.
     pub prologue: Option<FusedExpr>,
-    /// Epilogues, applied to the kernel's results. Empty: the kernel stores as usual.
+    /// Epilogues, applied to the kernel's results. If empty, the kernel stores them as usual.
     pub segments: Vec<Segment>,
-    /// Quantises the only segment's output for the next products.
+    /// Quantisation of the only segment's output for the next products.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub quant_epilogue: Option<QuantEpilogue>,
 }
@@ -65,9 +66,9 @@ pub struct KernelFusion {
 /// Fused activation quantisation of a kernel's output for the next products.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct QuantEpilogue {
-    /// The output of the segment that is quantised, of f32.
+    /// Index of the segment's output that is quantised; its type is f32.
     pub output: u32,
-    /// Set if those products are preceded by an RMS norm: the fused input that is its weight.
+    /// If an RMS norm precedes those products, the index of the fused input with the norm's weight.
     pub norm: Option<u32>,
     /// The operand layout that the products read.
     pub form: OperandLayout,
@@ -78,18 +79,18 @@ pub struct QuantEpilogue {
 /// A quantised operand layout.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum OperandLayout {
-    /// 8-bit codes.
+    /// Int8 values, with a scale for each block.
     Codes {
-        /// Code orders, each with its own copy of the codes.
+        /// Orders of the values, each with its own copy of them.
         orders: Vec<CodeOrder>,
-        /// How 32 neighbours find their common scale.
+        /// How the 32 neighbouring threads of a block find their common scale.
         neighbours: Neighbours,
     },
-    /// f16 and row factors, by subgroups of at least 32 threads.
+    /// f16 values and row factors, computed by subgroups of at least 32 threads.
     Halves(F16Layout),
 }
 
-/// How 32 neighbours that are rounded together find their maximum.
+/// How 32 neighbouring threads that quantise a block together find its maximum.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Neighbours {
@@ -106,68 +107,70 @@ pub enum Neighbours {
 pub struct F16Layout {
     /// Whether values are first rounded to 8 bits.
     pub rounded: bool,
-    /// Whether rows are contiguous, not in blocks of 32 columns.
+    /// Whether rows are contiguous, rather than in blocks of 32 columns.
     pub plain: bool,
 }
 
-/// The epilogue of a part of a kernel's results.
+/// The epilogue for one part of a kernel's results.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Segment {
-    /// Results of the kernel per evaluation: 1 or 2.
+    /// Number of results of the kernel that an evaluation uses: 1 or 2.
     pub anchors: u32,
-    /// Rank 3, without reductions.
+    /// Body of the epilogue: rank 3, without reductions.
     pub body: FusedExpr,
 }
 
-/// Words of a segment before those of its operands, for products with a weight matrix.
+/// Parameter words of a segment before those of its operands, for products with a weight matrix.
 pub const SEGMENT_WORDS: u32 = 6;
 
-/// Words of a quant epilogue to codes: columns of a row, offset of the norm's weight.
-pub const HAND_WORDS: u32 = 2;
+/// Parameter words of a quant epilogue to int8: columns of a row, and offset of the norm's weight.
+pub const QUANT_WORDS: u32 = 2;
 
-/// Words of a quant epilogue to f16: the same, the norm's `eps`, words before the factors.
+/// Parameter words of a quant epilogue to f16: the same, the norm's `eps`, and the number of words
+/// before the factors.
 pub const F16_EPILOGUE_WORDS: u32 = 4;
 
-/// Maximum code orders of a quant epilogue.
+/// Maximum number of code orders in a quant epilogue.
 pub const MAX_ORDERS: usize = 2;
 
-/// Maximum segments of a fusion.
+/// Maximum number of segments in a fusion.
 pub const MAX_SEGMENTS: usize = 4;
 
 impl KernelFusion {
-    /// Number of buffers that it reads.
+    /// Returns the number of buffers that the fusion reads.
     pub fn reads(&self) -> u32 {
         let bodies = self.prologue.iter().chain(self.segments.iter().map(|s| &s.body));
-        let gain = self.quant_epilogue.iter().filter_map(|hand| hand.norm);
+        let gain = self.quant_epilogue.iter().filter_map(|epilogue| epilogue.norm);
         let norms = self.norm.into_iter().chain(gain).map(|n| n + 1);
         bodies.map(FusedExpr::reads).chain(norms).max().unwrap_or(0)
     }
 
-    /// Number of buffers that it writes, replacing the kernel's own output.
+    /// Returns the number of buffers that the fusion writes instead of the kernel's own output; 0
+    /// if the kernel stores as usual.
     pub fn writes(&self) -> u32 {
         self.stored() + u32::from(self.quant_epilogue.is_some())
     }
 
-    /// Number of buffers that its segments write.
+    /// Returns the number of buffers that the segments write.
     pub fn stored(&self) -> u32 {
         self.segments.iter().map(|segment| segment.body.writes()).max().unwrap_or(0)
     }
 
-    /// Words that it adds to the kernel's parameters. `rows`: whether the kernel is a product with
-    /// a weight matrix, whose segments specify their rows.
+    /// Returns the number of words that the fusion adds to the kernel's parameters. `rows` is
+    /// whether the kernel multiplies by a weight matrix, of which each segment specifies its rows.
     pub fn words(&self, rows: bool) -> u32 {
         let norm = if self.norm.is_some() { 2 } else { 0 };
         let prologue = self.prologue.as_ref().map_or(0, FusedExpr::operand_words);
         let each = if rows { SEGMENT_WORDS } else { 0 };
         let segments = self.segments.iter().map(|s| each + s.body.operand_words());
-        let hand = self.quant_epilogue.as_ref().map_or(0, |hand| match hand.form {
-            OperandLayout::Codes { .. } => HAND_WORDS,
+        let epilogue = self.quant_epilogue.as_ref().map_or(0, |epilogue| match epilogue.form {
+            OperandLayout::Codes { .. } => QUANT_WORDS,
             OperandLayout::Halves(_) => F16_EPILOGUE_WORDS,
         });
-        norm + prologue + segments.sum::<u32>() + hand
+        norm + prologue + segments.sum::<u32>() + epilogue
     }
 
-    /// The reason why it is malformed, if it is.
+    /// Returns the reason why the fusion is malformed, if it is.
     pub fn fault(&self) -> Option<String> {
         let bodies = self.prologue.iter().map(|body| (body, 2, 1));
         let segments = self.segments.iter().map(|s| (&s.body, 3, s.anchors));
@@ -191,7 +194,7 @@ impl KernelFusion {
             }
         }
         if let Some(fault) =
-            self.quant_epilogue.as_ref().and_then(|hand| hand.fault(&self.segments))
+            self.quant_epilogue.as_ref().and_then(|epilogue| epilogue.fault(&self.segments))
         {
             return Some(fault);
         }
@@ -229,9 +232,10 @@ impl QuantEpilogue {
     }
 }
 
-/// Workgroups for the segments of a product with a weight matrix: grid x times y of a `matvec_*`, x
-/// of a `matmul_*`. `rows`: rows of `w` per workgroup (`ROWS`, `BN`); `segments`: evaluations and
-/// anchors of each. A workgroup computes evaluations of one segment.
+/// Returns the number of workgroups for the segments of a product with a weight matrix: grid x
+/// times y of a `matvec_*`, x of a `matmul_*`. `rows` is the number of rows of `w` per workgroup
+/// (`ROWS`, `BN`), `segments` the numbers of evaluations and of anchors of each segment. A
+/// workgroup computes evaluations of only one segment.
 pub fn attach_groups(rows: u32, segments: impl IntoIterator<Item = (Dim, u32)>) -> Dim {
     let groups = segments.into_iter().map(|(evaluations, anchors)| {
         (evaluations * Dim::from(anchors)).ceil_div(&Dim::from(rows))
@@ -242,7 +246,7 @@ pub fn attach_groups(rows: u32, segments: impl IntoIterator<Item = (Dim, u32)>) 
 /// Checks that a kernel supports a fusion.
 ///
 /// # Errors
-/// The reason if it does not, or if the fusion is malformed.
+/// The reason why it does not, or why the fusion is malformed.
 pub fn supports(name: &str, fusion: &KernelFusion) -> Result<(), String> {
     let (entry, _) = catalogue::find(name).ok_or("the kernel is not in the catalogue")?;
     if let Some(fault) = fusion.fault() {
@@ -258,7 +262,11 @@ pub fn supports(name: &str, fusion: &KernelFusion) -> Result<(), String> {
     if !fusion.segments.is_empty() && !segment {
         return Err("it has no epilogue".into());
     }
-    if fusion.quant_epilogue.as_ref().is_some_and(|hand| !entry.hands_on(&hand.form)) {
+    if fusion
+        .quant_epilogue
+        .as_ref()
+        .is_some_and(|epilogue| !entry.supports_quant_epilogue(&epilogue.form))
+    {
         return Err("it has no quant epilogue".into());
     }
     let plain = |s: &Segment| s.anchors == 1;
@@ -280,7 +288,7 @@ pub fn supports(name: &str, fusion: &KernelFusion) -> Result<(), String> {
     Ok(())
 }
 
-/// Whether a kernel supports a prologue, and whether it supports a segment.
+/// Returns whether a kernel supports a prologue, and whether it supports a segment.
 fn takes(entry: &Entry) -> (bool, bool) {
     match entry.name {
         "matvec_*" | "matvec_int8_*" | "matmul_*" | "matmul_batched" | "conv2d" => (true, true),

@@ -5,10 +5,10 @@ use super::spec::Access::{Read, ReadWrite};
 use super::spec::{Access, Interface, KernelSpec};
 use warploom_core::error::{Error, Result};
 
-/// The binding interface of a kernel.
+/// Returns the binding interface of a kernel.
 ///
 /// # Errors
-/// Unsupported, for a name that is not in the catalogue.
+/// Unsupported if its name is not in the catalogue; invalid if its fusion is malformed.
 pub fn interface(spec: &KernelSpec) -> Result<Interface> {
     match spec {
         KernelSpec::Asset(asset) => {

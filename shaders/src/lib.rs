@@ -2,11 +2,12 @@
 //!
 //! A kernel has one name everywhere: the WGSL asset, the CPU function, the catalogue row, the
 //! testkit cases and the trace label. `catalogue` lists the parameters and bindings of each;
-//! `source` turns an asset and its variant into WGSL text; `fused` is the body of generated
-//! kernels; `fusion` is the prologue and epilogue of a catalogue kernel; `codes` is the layout of
-//! quantised rows; `routine` describes vendor library calls.
+//! `source` turns an asset and its variant into WGSL text; `fused` describes the bodies of
+//! generated kernels; `fusion` describes the prologue and epilogue of a catalogue kernel; `codegen`
+//! prints both as WGSL; `prequant` describes the layouts of quantised rows; `routine` describes
+//! vendor library calls; `pack` loads users' kernels.
 //!
-//! Not here: devices, and any choice between kernels (`engine`).
+//! Not here: devices, and the choice between kernels (`engine`).
 
 pub mod catalogue;
 pub mod codegen;

@@ -2,38 +2,40 @@
 
 use super::spec::Access::{self, Read, ReadWrite};
 
-/// Maximum rows of x of a `matvec_*` (`M`); more need several grid layers, or `matmul_*`.
+/// Maximum number of rows of x per workgroup of a `matvec_*` (`M`); more rows need several layers
+/// of grid z, or a `matmul_*`.
 pub const MAX_MATVEC_ROWS: u32 = 8;
-/// Upper bound of `WG * ROWS * M` of a `matvec_*` without subgroups, in words of workgroup memory.
+/// Upper bound on `WG * ROWS * M` of a `matvec_*` without subgroups, in words of workgroup memory.
 /// A fused norm needs `WG * M` more.
 pub const SUM_WORDS: u32 = 4096;
-/// Neighbours of a subgroup that round a block of columns together in `quantize_activations`.
+/// Number of neighbouring threads that round a block of columns together in `quantize_activations`.
 pub const ROUND_THREADS: u32 = 8;
-/// Upper bound of `BM + BN` of a `matmul_*`; each is a multiple of 16.
+/// Upper bound on `BM + BN` of a `matmul_*`; each is a multiple of 16.
 pub const TILE_SUM: u32 = 204;
 /// Largest `HEAD_DIM` of the attention kernels.
 pub const MAX_HEAD_DIM: u32 = 256;
-/// Maximum key slices of `attn_split_kv_fused`: the merging workgroup reads all of them at once.
+/// Maximum number of key slices in `attn_split_kv_fused`: the merging workgroup reads the results
+/// of all slices at once.
 pub const SPREAD_SPLITS: u32 = 16;
 /// Define of `attn_split_kv_fused`: rows of keys and values before `past` are from earlier runs, so
 /// they may be read before earlier launches complete.
 pub const SETTLED: &str = "settled";
-/// Maximum key slices that `attn_split_kv_reduce` merges.
+/// Maximum number of key slices that `attn_split_kv_reduce` merges.
 pub const MAX_SPLITS: u32 = 64;
-/// Tokens of one workgroup of `attn_prefill` and `attn_coop`.
+/// Tokens per workgroup of `attn_prefill` and `attn_coop`.
 pub const PREFILL_TOKENS: u32 = 64;
-/// Columns of one workgroup of `gather_rows_*` and `scatter_rows`.
+/// Columns per workgroup of `gather_rows_*` and `scatter_rows`.
 pub const GATHER_COLUMNS: u32 = 256;
-/// Elements of one workgroup of `gather`.
+/// Elements per workgroup of `gather`.
 pub const GATHER_GROUP: u32 = 256;
-/// Outputs (pairs, for `rope_*`) of one workgroup of `rope_*`, `conv2d` and `pool2d_*`.
+/// Outputs (pairs, for `rope_*`) per workgroup of `rope_*`, `conv2d` and `pool2d_*`.
 pub const POINT_GROUP: u32 = 64;
-/// Threads of a workgroup of `sample`, which computes one row.
+/// Threads per workgroup of `sample`; a workgroup computes one row.
 pub const SAMPLE_THREADS: u32 = 256;
-/// Rows and columns of y of one workgroup of `matmul_batched`.
+/// Rows and columns of y per workgroup of `matmul_batched`.
 pub const BATCHED_TILE: u32 = 16;
 
-/// Rows, or columns, of y for each of `QM` and `QN` of `matmul_batched_tiled`.
+/// Rows of y per unit of `QM`, and columns per unit of `QN`, in `matmul_batched_tiled`.
 pub const TILE_QUADS: u32 = 64;
 
 pub(super) const BATCHED_PARAMS: &[&str] = &[
@@ -51,7 +53,7 @@ pub(super) const BATCHED_PARAMS: &[&str] = &[
     "b_col_stride",
     "y_offset",
 ];
-/// For products whose operands and result have contiguous rows.
+/// Parameters of products whose operands and result have contiguous rows.
 pub(super) const COOP_PARAMS: &[&str] = &[
     "batch",
     "m",
@@ -71,7 +73,8 @@ pub(super) const BATCHED_BINDINGS: &[(&str, Access)] =
     &[("a", Read), ("b", Read), ("y", ReadWrite)];
 pub(super) const LINEAR_PARAMS: &[&str] =
     &["m", "n", "k", "x_offset", "x_stride", "y_offset", "y_stride"];
-/// For quantised products: offset of row 0's factors, and the norm's epsilon.
+/// Parameters of products with quantised rows: `x_factors` is the offset of row 0's factors, `eps`
+/// the norm's epsilon.
 pub(super) const PREQUANT_PARAMS: &[&str] =
     &["m", "n", "k", "x_offset", "x_stride", "x_factors", "y_offset", "y_stride", "eps"];
 pub(super) const PREQUANT_CONSTANTS: &[(&str, u32)] =
@@ -97,8 +100,8 @@ pub(super) const ROPE_PARAMS: &[&str] = &[
 pub(super) const ROPE_BINDINGS: &[(&str, Access)] =
     &[("x", Read), ("positions", Read), ("freqs", Read), ("y", ReadWrite)];
 
-/// Parameters of attention: sizes, token positions, extra words of `attn_split_kv`, strides of
-/// heads, and the rest.
+/// Lists the parameters of attention: sizes, token positions, extra words of `attn_split_kv`,
+/// offsets and strides of q, k and v, and the rest.
 macro_rules! attention_params {
     ($place:literal, [$($cut:literal),*], [$($rest:literal),*]) => {
         &[
@@ -125,7 +128,7 @@ macro_rules! attention_params {
     };
 }
 
-/// Parameters of `attn_split_kv_reduce`.
+/// Lists the parameters of `attn_split_kv_reduce`.
 macro_rules! combine_params {
     ($place:literal) => {
         &[

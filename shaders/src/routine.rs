@@ -1,8 +1,8 @@
 //! Vendor library routines, as data: a closed list, each with a defined meaning.
 //!
-//! A routine is a [`super::KernelSpec`] like any other: a plan holds it, a dispatch gives it
+//! A routine is a [`super::KernelSpec`] like any other: a plan holds it, a dispatch passes it
 //! parameters and buffers, and a device without the library reports so before a plan commits to it
-//! ([`warploom_hal::support`]). The shape of the call is here; sizes are parameters of the
+//! (`warploom_hal::support`). A routine fixes the form of the call; sizes are parameters of the
 //! dispatch, so that they may be symbols.
 //!
 //! Not supported: alpha and beta factors (they are 1 and 0), and GELU as an epilogue, since
@@ -16,7 +16,7 @@ use super::spec::Access::{Read, ReadWrite};
 use super::spec::Interface;
 use warploom_core::base::DType;
 
-/// A routine.
+/// A vendor library routine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Routine {
     /// A matrix product (GEMM).
@@ -42,7 +42,7 @@ pub struct Gemm {
     pub b_transposed: bool,
     /// Precision of the products.
     pub compute: GemmCompute,
-    /// Applied to each sum before it is stored.
+    /// Epilogue applied to each sum before it is stored.
     pub epilogue: Epilogue,
 }
 
@@ -55,10 +55,10 @@ pub enum GemmCompute {
     Tf32,
 }
 
-/// Applied to each sum of a [`Gemm`] before rounding to the result type.
+/// Operation applied to each sum of a [`Gemm`] before it is rounded to the result type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Epilogue {
-    /// Nothing.
+    /// No operation.
     None,
     /// Adds `bias[j]`.
     Bias,
@@ -88,14 +88,14 @@ pub const GEMM_PARAMS: [&str; 14] = [
 ];
 
 impl Epilogue {
-    /// Whether it reads a bias.
+    /// Returns whether the epilogue reads a bias.
     pub fn has_bias(self) -> bool {
         matches!(self, Epilogue::Bias | Epilogue::BiasRelu)
     }
 }
 
 impl Gemm {
-    /// The reason why no library supports it, if so.
+    /// Returns the reason why no library supports it, if none does.
     pub fn fault(&self) -> Option<String> {
         let Gemm { operands, result, compute, epilogue, .. } = self;
         if !operands.is_float() {
@@ -111,7 +111,7 @@ impl Gemm {
             .then(|| format!("a bias before rounding to {}", result.name()))
     }
 
-    /// Its binding interface.
+    /// Returns its binding interface.
     pub fn interface(&self) -> Interface {
         let mut bindings = vec![Read; 2 + usize::from(self.epilogue.has_bias())];
         bindings.push(ReadWrite);
@@ -120,7 +120,7 @@ impl Gemm {
 }
 
 impl fmt::Display for Gemm {
-    /// `gemm f16 a*b^T -> f16 +bias`.
+    /// Writes the product as in `gemm f16 a*b^T -> f16 +bias`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mark = |transposed| if transposed { "^T" } else { "" };
         let (a, b) = (mark(self.a_transposed), mark(self.b_transposed));
@@ -139,21 +139,21 @@ impl fmt::Display for Gemm {
 }
 
 impl Routine {
-    /// A short name for messages and traces.
+    /// Returns a short name for messages and traces.
     pub fn name(&self) -> &'static str {
         match self {
             Routine::Gemm(_) => "gemm",
         }
     }
 
-    /// The reason why no library supports it, if so.
+    /// Returns the reason why no library supports it, if none does.
     pub fn fault(&self) -> Option<String> {
         match self {
             Routine::Gemm(gemm) => gemm.fault(),
         }
     }
 
-    /// Its binding interface.
+    /// Returns its binding interface.
     pub fn interface(&self) -> Interface {
         match self {
             Routine::Gemm(gemm) => gemm.interface(),

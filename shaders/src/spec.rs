@@ -19,7 +19,7 @@ use warploom_core::ir::Twin;
 pub enum KernelSpec {
     /// A catalogue kernel.
     Asset(AssetSpec),
-    /// A generated elementwise kernel.
+    /// A generated kernel: elementwise work and reductions along rows.
     Fused(FusedExpr),
     /// WGSL from outside the catalogue.
     Source(SourceSpec),
@@ -30,9 +30,10 @@ pub enum KernelSpec {
 /// A catalogue kernel with its variant and constants.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct AssetSpec {
-    /// Name in the catalogue, which is also the name of the CPU function and of the cases.
+    /// Name in the catalogue, which is also the name of the CPU function and of the conformance
+    /// cases.
     pub name: String,
-    /// Preprocessor defines, sorted: `subgroup`, `f16`.
+    /// Preprocessor defines, sorted, such as `subgroup`.
     pub defines: Vec<String>,
     /// Values of the asset's `override` constants.
     pub constants: BTreeMap<String, Constant>,
@@ -49,16 +50,17 @@ pub struct AssetSpec {
 pub struct Specialization {
     /// Parameter words by index, compiled in as constants. The parameter block contains them too.
     pub words: BTreeMap<u32, u32>,
-    /// Indices of buffers that may be read before earlier launches complete: weights, which no
-    /// kernel writes while work that reads them is in flight, and caches, if early reads touch only
-    /// rows of earlier runs (`attn_split_kv_fused` with `settled`).
+    /// Indices in [`Interface::bindings`] of buffers that may be read before earlier launches
+    /// complete: weights, which no kernel writes while work that reads them is in flight, and
+    /// caches, if early reads touch only rows of earlier runs (`attn_split_kv_fused` with
+    /// `settled`).
     pub steady: Vec<u32>,
-    /// Programmatic dependent launch: the next launch has `overlaps_previous`, and may start only
-    /// when every launch before this one is complete.
+    /// Whether the next launch has `overlaps_previous`; that launch may start only when every
+    /// launch before this one is complete (programmatic dependent launch).
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub allows_overlap: bool,
-    /// May overlap with the previous launch, which must have `allows_overlap`: neither accesses
-    /// what the other writes. It completes after both.
+    /// Whether the launch may overlap with the previous one, which must have `allows_overlap`:
+    /// neither accesses what the other writes. This launch completes after the previous one.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub overlaps_previous: bool,
 }
@@ -70,12 +72,12 @@ pub enum Constant {
     U32(u32),
     /// A 32-bit float, by its bits so that specs can be compared.
     F32(u32),
-    /// A 64-bit float by its bits, which holds every value of a user's constant.
+    /// A 64-bit float, by its bits; holds any value that a user gives a constant.
     F64(u64),
 }
 
 impl Constant {
-    /// The value as `f64`.
+    /// Returns the value as `f64`.
     pub fn value(self) -> f64 {
         match self {
             Constant::U32(value) => value.into(),
@@ -90,23 +92,24 @@ impl Constant {
 pub struct SourceSpec {
     /// Name for messages and traces.
     pub name: String,
-    /// The whole WGSL text.
+    /// The complete WGSL text.
     pub wgsl: String,
     /// Name of the compute entry point.
     pub entry: String,
     /// Access of each storage binding; binding numbers start at 1.
     pub bindings: Vec<Access>,
-    /// Words of the parameter block at binding 0; if 0, there is no such binding.
+    /// Number of words in the parameter block at binding 0; if 0, there is no such binding.
     pub param_words: u32,
     /// Values of `override` constants, by name or number.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub constants: BTreeMap<String, Constant>,
-    /// Hand-written versions in providers' languages, compiled instead of the translation.
+    /// Native kernels: hand-written versions in the providers' languages, compiled instead of the
+    /// translation.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub twins: Vec<Twin>,
 }
 
-/// Whether a kernel writes to a buffer.
+/// How a kernel accesses a storage buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Access {
     /// `var<storage, read>`.
@@ -117,18 +120,18 @@ pub enum Access {
 
 /// The binding interface of a kernel, the same for every kind of spec.
 ///
-/// Group 0. Binding 0 is a uniform block of 32-bit words (absent if there are none); bindings from
-/// 1 are storage buffers in this order.
+/// All bindings are in group 0. Binding 0 is a uniform block of 32-bit words, absent if there are
+/// none; the bindings from 1 are the storage buffers, in order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Interface {
-    /// Words in the uniform block.
+    /// Number of words in the uniform block.
     pub param_words: u32,
-    /// Storage buffers.
+    /// Access of each storage buffer, in binding order.
     pub bindings: Vec<Access>,
 }
 
 impl AssetSpec {
-    /// A catalogue kernel with no defines and the asset's default constants.
+    /// Creates the spec of a catalogue kernel with no defines and the asset's default constants.
     pub fn new(name: impl Into<String>) -> AssetSpec {
         AssetSpec {
             name: name.into(),
@@ -153,18 +156,18 @@ impl AssetSpec {
         self
     }
 
-    /// How neighbours exchange their maximum in its quant epilogue, if it has one.
-    pub fn hands_on_by(&self) -> Option<Neighbours> {
-        let hand = self.fusion.as_ref()?.quant_epilogue.as_ref()?;
-        Some(match hand.form {
+    /// Returns how neighbours find their maximum in the kernel's quant epilogue, if it has one.
+    pub fn quant_epilogue_neighbours(&self) -> Option<Neighbours> {
+        let epilogue = self.fusion.as_ref()?.quant_epilogue.as_ref()?;
+        Some(match epilogue.form {
             OperandLayout::Codes { neighbours, .. } => neighbours,
             OperandLayout::Halves(_) => Neighbours::Lanes,
         })
     }
 
-    /// Whether its quant epilogue works in subgroups of at least 32 threads.
-    pub fn hands_on_wide(&self) -> bool {
-        self.hands_on_by().is_some_and(|by| by != Neighbours::Apart)
+    /// Returns whether the kernel's quant epilogue works in subgroups of at least 32 threads.
+    pub fn has_wide_quant_epilogue(&self) -> bool {
+        self.quant_epilogue_neighbours().is_some_and(|by| by != Neighbours::Apart)
     }
 
     /// Sets the fusion; an empty one is removed.
@@ -179,7 +182,7 @@ impl AssetSpec {
         self
     }
 
-    /// The value of an unsigned constant, if set.
+    /// Returns the value of an unsigned constant, if it is set.
     pub fn get_u32(&self, name: &str) -> Option<u32> {
         match self.constants.get(name) {
             Some(Constant::U32(value)) => Some(*value),
@@ -189,7 +192,7 @@ impl AssetSpec {
 }
 
 impl KernelSpec {
-    /// A short name for messages and traces.
+    /// Returns a short name for messages and traces.
     pub fn name(&self) -> &str {
         match self {
             KernelSpec::Asset(asset) => &asset.name,
@@ -199,7 +202,7 @@ impl KernelSpec {
         }
     }
 
-    /// The specialisation, if any.
+    /// Returns the specialisation, if there is one.
     pub fn known(&self) -> Option<&Specialization> {
         match self {
             KernelSpec::Asset(asset) => asset.known.as_deref(),
@@ -207,7 +210,8 @@ impl KernelSpec {
         }
     }
 
-    /// Name of the compute entry point in its WGSL, if it has WGSL.
+    /// Returns the name of the compute entry point in the kernel's WGSL; `main` for a routine,
+    /// which has none.
     pub fn entry(&self) -> &str {
         match self {
             KernelSpec::Source(source) => &source.entry,
@@ -227,7 +231,7 @@ impl fmt::Display for Constant {
 }
 
 impl fmt::Display for KernelSpec {
-    /// The name with defines and constants: `matvec_q4_k+subgroup(ROWS=4)`.
+    /// Writes the name with defines, constants and fusion: `matvec_q4_k+subgroup(ROWS=4)`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             KernelSpec::Asset(asset) => {
@@ -250,9 +254,9 @@ impl fmt::Display for KernelSpec {
                 for (i, segment) in fusion.segments.iter().enumerate() {
                     write!(f, "{} {}", if i == 0 { " ->" } else { " |" }, segment.body)?;
                 }
-                let Some(hand) = &fusion.quant_epilogue else { return Ok(()) };
-                f.write_str(if hand.norm.is_some() { " norm, " } else { " " })?;
-                match &hand.form {
+                let Some(epilogue) = &fusion.quant_epilogue else { return Ok(()) };
+                f.write_str(if epilogue.norm.is_some() { " norm, " } else { " " })?;
+                match &epilogue.form {
                     OperandLayout::Codes { orders, .. } if orders.len() == 1 => {
                         f.write_str("rounded")
                     }

@@ -1,6 +1,7 @@
-//! Argmax of a long row in two stages, with the row split over workgroups.
+//! Argmax of long rows in two stages, with each row split over workgroups.
 //!
-//! `argmax` finds the best of each slice of a row, `argmax_of` the best of these.
+//! `argmax` finds the maximum of each slice of a row; `argmax_of` then picks the best of these
+//! candidates.
 
 use super::lowering::{Call, Lowering};
 use super::rows::row_sizes;
@@ -11,14 +12,14 @@ use crate::ir::Op;
 use crate::kernel::AssetSpec;
 use crate::kernel::catalogue::TOKEN;
 
-/// Maximum slices of a row; a power of two.
+/// Maximum number of slices per row; a power of two.
 const MOST_SLICES: u64 = 64;
-/// Least columns of a slice.
+/// Minimum number of columns per slice.
 const LEAST_COLUMNS: u64 = 256;
-/// Threads of a workgroup of `argmax`.
+/// Threads per workgroup of `argmax`.
 const THREADS: u32 = 256;
 
-/// `argmax` of slices, and `argmax_of`.
+/// Engine that launches `argmax` on the slices of each row, then `argmax_of` on the candidates.
 pub(super) struct SplitArgMax {
     id: EngineId,
 }
@@ -29,7 +30,8 @@ impl SplitArgMax {
     }
 }
 
-/// Slices of a row and columns of each, if the row has a fixed length that divides evenly.
+/// Returns the number of slices per row and of columns per slice. `None` if the row length varies
+/// within the shape class or does not divide into slices of at least [`LEAST_COLUMNS`].
 fn cut(query: &Query) -> Option<(u64, u64)> {
     let columns = query.operands.first()?.shape.dims().last()?.as_const()?;
     let columns = u64::try_from(columns).ok()?;
@@ -101,7 +103,7 @@ impl Engine for SplitArgMax {
                 .grid(grid),
         )?;
         let grid = out.fold(rows.clone());
-        // The candidates are the same: a non-finite value ranks above any finite one.
+        // Both operations have the same candidates: a non-finite value ranks above any finite one.
         let mut last = AssetSpec::new("argmax_of");
         if matches!(query.op, Op::Greedy) {
             last = last.define(TOKEN);

@@ -1,7 +1,7 @@
 //! The computation of a group of nodes in one pass over an index space, on views of memory.
 //!
 //! The passes of `plan` build a [`Body`]. An engine turns it into a generated kernel
-//! ([`Body::launch`]), or fuses it into its own ([`super::fusion`]).
+//! ([`Body::launch`]), or fuses it into one of its own kernels ([`super::fusion`]).
 
 use smallvec::SmallVec;
 
@@ -12,32 +12,34 @@ use crate::error::{Error, Result};
 use crate::kernel::{Access, Addressing, FusedExpr, KernelSpec, Operand, Output, Schedule, Value};
 use crate::provider::Word;
 
-/// Work on the elements (and rows) of views over one index space.
+/// Elementwise work and row reductions on views over one index space.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Body {
-    /// The index space; reductions go over its last dimension.
+    /// The index space; reductions run along its last dimension.
     pub space: Shape,
-    /// Views that are read, each with the shape of the space.
+    /// Views that are read, each with the shape of `space`.
     pub inputs: Vec<View>,
-    /// Values in order, as in a [`FusedExpr`].
+    /// Values in evaluation order, as in a [`FusedExpr`].
     pub values: Vec<Value>,
-    /// Views that are written, each over the space; a value of a row has stride 0 in the last
-    /// dimension.
+    /// Views that are written, each with the index of its value in `values`. A view has the shape
+    /// of `space`; for a value per row, its stride in the last dimension is 0.
     pub outputs: Vec<(View, u32)>,
 }
 
-/// The same body over fewer dimensions: sizes, and the strides of each operand over them.
+/// The dimensions of a body after merging, with the strides of each operand over them.
 #[derive(Debug)]
 pub struct Merged {
     /// Sizes of the dimensions, outermost first.
     pub sizes: Vec<Dim>,
-    /// Inputs, then outputs, then the extra layouts.
+    /// Strides of each input, then each output, then each layout in `extra` ([`Body::merged`]); one
+    /// stride per entry of `sizes`.
     pub strides: Vec<Vec<Dim>>,
 }
 
 impl Merged {
-    /// Addressing of each operand and extra layout. With `flat`, row-major ones are read without
-    /// strides. With `rows`, the last dimension is a row.
+    /// Returns the addressing of each operand and extra layout. With `flat`, row-major operands are
+    /// addressed without strides. With `rows`, operands that are constant along the last dimension
+    /// are addressed by row.
     pub fn addressing(&self, flat: bool, rows: bool) -> SmallVec<[Addressing; 8]> {
         let contiguous = Layout::contiguous(&self.sizes.iter().cloned().collect());
         let one = |strides: &Vec<Dim>| match &strides[..] {
@@ -51,7 +53,8 @@ impl Merged {
 }
 
 impl Body {
-    /// A body over the index space of `output` that writes one value there: the last one pushed.
+    /// Creates a body over the index space of `output`, without values yet. It writes its first
+    /// value to `output`, unless the caller sets a different index in `outputs`.
     pub fn over(operands: &[View], output: &View) -> Body {
         let space = output.shape.clone();
         let inputs = operands
@@ -65,51 +68,55 @@ impl Body {
         Body { space, inputs, values: Vec::new(), outputs: vec![(output.clone(), 0)] }
     }
 
-    /// Adds a value.
+    /// Adds a value and returns its index.
     pub fn push(&mut self, value: Value) -> u32 {
         self.values.push(value);
         (self.values.len() - 1) as u32
     }
 
-    /// Whether any value is a reduction.
+    /// Returns whether any value is a reduction.
     pub fn has_reductions(&self) -> bool {
         self.values.iter().any(|value| matches!(value, Value::Reduce(..)))
     }
 
-    /// Number of rows, all dimensions but the last.
+    /// Returns the number of rows: the product of all dimensions but the last.
     pub fn rows(&self) -> Dim {
         let lead = self.space.rank().saturating_sub(1);
         self.space.dims()[..lead].iter().cloned().fold(Dim::new(1), |a, b| a * b)
     }
 
-    /// Length of a row.
+    /// Returns the length of a row: the last dimension, or 1 if the space has none.
     pub fn row_len(&self) -> Dim {
         self.space.dims().last().cloned().unwrap_or_else(|| Dim::new(1))
     }
 
-    /// Tensors that are read, without duplicates, in order.
+    /// Returns the tensors that are read, in order and without duplicates.
     pub fn reads(&self) -> SmallVec<[TensorId; 8]> {
         distinct(self.inputs.iter().map(|view| view.tensor))
     }
 
-    /// Tensors that are written, without duplicates, in order.
+    /// Returns the tensors that are written, in order and without duplicates.
     pub fn writes(&self) -> SmallVec<[TensorId; 8]> {
         distinct(self.outputs.iter().map(|(view, _)| view.tensor))
     }
 
-    /// Views in the order of a kernel's operands: inputs, then outputs.
+    /// Iterates over the views in the order of a kernel's operands: inputs, then outputs.
     pub fn views(&self) -> impl Iterator<Item = &View> {
         self.inputs.iter().chain(self.outputs.iter().map(|(view, _)| view))
     }
 
-    /// Drops dimensions of size 1 and merges neighbours that every operand and every layout of
-    /// `extra` traverses with one stride. A row stays a separate dimension.
+    /// Drops dimensions of size 1 and merges neighbouring dimensions that every operand and every
+    /// layout of `extra` traverses with a single stride. With reductions, the last dimension stays
+    /// separate.
     pub fn merged(&self, extra: &[Layout]) -> Merged {
         let layouts: Vec<&Layout> = self.views().map(|v| &v.layout).chain(extra).collect();
         merge_dims(&self.space, &layouts, self.has_reductions())
     }
 
-    /// The body as a kernel: the expression and the words of its operands, over these dimensions.
+    /// Converts the body to a kernel expression over the dimensions of `merged`. Also returns the
+    /// parameter words: offsets and strides of the operands. `flat` is as in
+    /// [`Merged::addressing`]; `bindings` lists the tensors that the kernel binds for reading and
+    /// for writing.
     ///
     /// # Errors
     /// Invalid, for an offset or a stride that does not fit 32 bits.
@@ -154,7 +161,8 @@ impl Body {
     /// Adds a launch of the body as a generated kernel with this schedule.
     ///
     /// # Errors
-    /// Unsupported, if more than six dimensions do not merge.
+    /// Unsupported, if more than six dimensions remain after merging. Otherwise same as
+    /// [`Body::expr`] and [`Lowering::step`].
     pub fn launch(&self, out: &mut Lowering, schedule: Schedule) -> Result<()> {
         let merged = self.merged(&[]);
         if merged.sizes.len() > MAX_RANK as usize {
@@ -208,9 +216,9 @@ fn distinct(tensors: impl Iterator<Item = TensorId>) -> SmallVec<[TensorId; 8]> 
     list
 }
 
-/// Drops dimensions of size 1 and merges neighbours that every layout traverses with one stride.
-/// Returns the remaining sizes, and each layout's strides over them. With `row`, the last dimension
-/// stays.
+/// Drops dimensions of size 1 and merges neighbouring dimensions that every layout traverses with a
+/// single stride. Returns the remaining sizes and the strides of each layout over them. With `row`,
+/// the last dimension stays separate.
 fn merge_dims(space: &Shape, layouts: &[&Layout], row: bool) -> Merged {
     let mut sizes: Vec<Dim> = Vec::new();
     let mut strides: Vec<Vec<Dim>> = vec![Vec::new(); layouts.len()];

@@ -9,21 +9,22 @@ use super::{
 };
 use crate::error::{Error, Result};
 
-/// The caller's constraints on a choice.
+/// What the caller sets for a choice: the cost model, and constraints.
 pub struct Wishes<'a> {
-    /// The ranking.
+    /// The cost model that ranks engines.
     pub heuristic: &'a dyn Heuristic,
-    /// Engines to prefer whenever they apply, at any cost.
+    /// Engines to prefer whenever they apply, whatever their estimated cost.
     pub preferred: &'a [EngineId],
-    /// The only engine to use.
+    /// The only engine to use, if one is forced.
     pub forced: Option<&'a EngineId>,
     /// Engines never to use.
     pub blocked: &'a [EngineId],
-    /// Known-bad engines (errata), each for its device.
+    /// Engines known to be wrong, each on one device (errata).
     pub blocks: &'a [Block],
-    /// Values of their knobs.
+    /// Knob values that the caller sets, by engine.
     pub knobs: &'a Knobs,
-    /// The measured best choice, used unless the caller asks for something else.
+    /// The choice that was the fastest when measured, used unless the caller forces or prefers an
+    /// engine or sets its knobs.
     pub tuned: Option<&'a Tuned>,
 }
 
@@ -32,13 +33,13 @@ pub struct Wishes<'a> {
 pub struct Choice {
     /// The engine.
     pub engine: EngineId,
-    /// Estimated seconds; for a tuned choice, those of the engine it was measured against.
+    /// Estimated seconds; for a tuned choice, the estimate of the engine that it replaces.
     pub seconds: f64,
-    /// The reason in words.
+    /// The reason for the choice, as text.
     pub why: String,
     /// The measured choice, if it was used.
     pub tuned: Option<Tuned>,
-    /// Every engine for the operation, in registry order.
+    /// Every engine that was considered, in registry order.
     pub candidates: Vec<Candidate>,
 }
 
@@ -47,11 +48,11 @@ pub struct Choice {
 pub struct Candidate {
     /// The engine.
     pub engine: EngineId,
-    /// The outcome.
+    /// Its estimate, or the reason why it does not apply.
     pub verdict: Verdict,
 }
 
-/// The outcome of considering an engine.
+/// Whether an engine applies.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Verdict {
@@ -61,13 +62,14 @@ pub enum Verdict {
     Refused(String),
 }
 
-/// Chooses, in this order: the forced engine, a preferred engine that applies, the tuned one if it
-/// is still valid, the engine with the lowest estimate. In deterministic mode only engines of one
-/// reduction order are considered: the lowest-ranked order, preferred engines first.
+/// Chooses an engine: the forced one; else a preferred one that applies; else the tuned one, if it
+/// is still valid; else the one with the lowest estimate. In deterministic mode, all candidates
+/// have the same reduction order: the lowest order among preferred engines that apply, else the
+/// lowest order among all engines that apply.
 ///
 /// # Errors
-/// Unsupported, with each engine's reason, if none applies or the forced one does not; invalid, for
-/// a knob value that an applicable engine does not accept.
+/// Unsupported, with each engine's reason, if none applies or the forced one does not.
+/// Invalid, for a knob value that an applicable engine does not accept.
 pub fn choose<'e>(
     engines: impl Iterator<Item = &'e dyn Engine>,
     wishes: &Wishes,
@@ -141,11 +143,12 @@ struct Able<'e> {
     engine: &'e dyn Engine,
     seconds: f64,
     preferred: bool,
-    /// Set in deterministic mode.
+    /// The reduction order; set in deterministic mode only.
     order: Option<ReductionOrder>,
 }
 
-/// Whether a tuned choice is valid for a query, or the reason why not.
+/// Checks that a tuned choice is valid for a query. Returns its reduction order in deterministic
+/// mode, or the reason why it is not valid.
 fn holds(
     engine: &dyn Engine,
     wishes: &Wishes,
@@ -160,8 +163,8 @@ fn holds(
     tuned.holds(engine, &query).map(|()| order)
 }
 
-/// Whether an engine can execute a query, with its reduction order in deterministic mode, or the
-/// reason why not.
+/// Checks that an engine can execute a query. Returns its reduction order in deterministic mode, or
+/// the reason why it cannot.
 fn can(
     engine: &dyn Engine,
     wishes: &Wishes,
@@ -185,7 +188,7 @@ fn can(
     }
 }
 
-/// The error if no engine was chosen.
+/// Builds the error for a query that no engine executes, or not the forced one.
 fn none(wishes: &Wishes, query: &Query, candidates: &[Candidate]) -> Error {
     let shapes: Vec<String> = query.operands.iter().map(|v| v.shape.to_string()).collect();
     let mode = if query.deterministic { " in deterministic mode" } else { "" };

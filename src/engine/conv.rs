@@ -8,7 +8,7 @@ use crate::ir::{Op, PoolKind};
 use crate::kernel::AssetSpec;
 use crate::kernel::catalogue::POINT_GROUP;
 
-/// `conv2d` and `pool2d_*`, one thread per output.
+/// Engine for `conv2d` or `pool2d_*`, with one thread per output element.
 pub(super) struct Conv {
     id: EngineId,
     pool: bool,

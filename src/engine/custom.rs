@@ -1,7 +1,8 @@
-//! A user's kernel: WGSL of a pack, launched on contiguous tensors.
+//! User kernels: WGSL of a kernel pack, launched on contiguous tensors.
 //!
 //! The shader has no parameters for offsets and strides, so an operand with gaps or an offset is
-//! copied first. `arrayLength` must be exact, so a binding has exactly the bytes of the tensor.
+//! copied first. `arrayLength` must be exact, so a tensor of fixed size is bound with exactly its
+//! number of bytes.
 
 use smallvec::SmallVec;
 
@@ -14,7 +15,7 @@ use crate::ir::{self, CustomTensor, CustomWord, Op};
 use crate::kernel::{Access, Constant, KernelSpec, SourceSpec};
 use crate::provider::Word;
 
-/// The engine of pack kernels.
+/// Engine for the kernels of packs.
 pub(super) struct Custom {
     id: EngineId,
 }
@@ -140,7 +141,7 @@ impl Engine for Custom {
     }
 }
 
-/// The parameter block, padded to whole vectors.
+/// Returns the parameter words of the kernel, padded to a multiple of four.
 fn words(custom: &ir::Custom) -> Result<Vec<Word>> {
     let mut words = Vec::with_capacity(custom.params.len());
     for word in &custom.params {
@@ -162,8 +163,8 @@ fn shape_of(custom: &ir::Custom, tensor: CustomTensor) -> &Shape {
     }
 }
 
-/// Where the kernel writes its result: the output itself, or a temporary if the output is part of a
-/// larger tensor.
+/// Returns the view that the kernel writes its result to: the output itself, or a temporary if the
+/// output has gaps or an offset.
 fn result(output: &View, out: &mut Lowering) -> Result<View> {
     match output.layout.offset.is(0) && output.is_contiguous() {
         true => Ok(output.clone()),
@@ -171,7 +172,8 @@ fn result(output: &View, out: &mut Lowering) -> Result<View> {
     }
 }
 
-/// Memory of one result: the node's, another node's, or a scratch tensor for an unused one.
+/// Returns the view that the kernel's output number `output` is written to: this node's result,
+/// another node's, or a temporary if no node reads it.
 fn output_view(
     query: &Query,
     custom: &ir::Custom,
@@ -189,7 +191,8 @@ fn output_view(
     out.temp(format!("{}.{output}", out.label), shape, *dtype)
 }
 
-/// An operand as contiguous plain elements from the first byte of its memory.
+/// Returns an operand as contiguous plain elements from the start of its tensor, converted or
+/// copied if necessary.
 fn operand(view: &View, out: &mut Lowering) -> Result<View> {
     if view.format != Format::Plain(view.dtype) {
         let plain = out.temp(format!("{}.plain", out.label), &view.shape, view.dtype)?;
@@ -202,7 +205,8 @@ fn operand(view: &View, out: &mut Lowering) -> Result<View> {
     }
 }
 
-/// The bound range. An empty tensor gets a dummy element, since a binding is never empty.
+/// Returns the tensor to bind for a view and, if the view's size is fixed, the number of bytes. A
+/// dummy replaces an empty tensor, since a binding is never empty.
 fn bound(
     view: &View,
     binding: &ir::CustomBinding,
@@ -217,7 +221,7 @@ fn bound(
         let empty = out.temp(name, &Shape::new([least.div_ceil(4)]), DType::U32)?;
         return Ok((empty.tensor, None));
     }
-    // Index checks rely on the bound size, so no more is bound than there is.
+    // Bounds checks rely on the bound size, so the binding is not larger than the tensor.
     let exact = elements.saturating_mul(view.dtype.bytes()).max(least).max(4);
     Ok((view.tensor, fixed.then_some(exact)))
 }

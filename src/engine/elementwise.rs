@@ -1,8 +1,8 @@
 //! Pointwise and row-reduction fusion: elementwise operations, reductions along rows, and copies,
 //! as generated kernels.
 //!
-//! The index space is that of the group. Dimensions that every tensor traverses with one stride are
-//! merged, so most kernels have one dimension and need no division.
+//! The index space is that of the group's body. Dimensions that every tensor traverses with a
+//! single stride are merged, so most kernels have one dimension and need no division.
 
 use super::body::{Body, Merged};
 use super::knobs::{Knob, powers};
@@ -14,7 +14,7 @@ use crate::error::{Error, Result};
 use crate::kernel::{Addressing, Schedule, Value};
 use crate::provider::DeviceKind;
 
-/// One generated kernel for a group without reductions.
+/// Engine that executes a group without reductions as one generated kernel.
 pub(super) struct Elementwise {
     id: EngineId,
 }
@@ -25,12 +25,12 @@ impl Elementwise {
     }
 }
 
-/// The body of a query.
+/// Returns the body of a query, or the reason why the engines of this module do not apply.
 fn body<'q>(query: &'q Query) -> Result<&'q Body, String> {
     query.body.ok_or_else(|| OTHER_OPERATION.into())
 }
 
-/// Cost of a body: bytes and operations.
+/// Estimates the cost of a body from its bytes and operations.
 fn work(query: &Query, body: &Body) -> Cost {
     let upper = |d: &Dim| query.upper(d).unwrap_or(1) as f64;
     let elements: f64 = body.space.dims().iter().map(upper).product();
@@ -86,8 +86,9 @@ impl Engine for Elementwise {
     }
 }
 
-/// Neighbouring elements per thread: four if every operand allows it and there is enough work for a
-/// workgroup of such threads.
+/// Returns the knob for neighbouring elements per thread. The default is four if every operand
+/// allows it, and if an output has two-byte elements or there is enough work to fill a workgroup;
+/// else it is one.
 fn width(class: &ShapeClass, body: &Body) -> Knob {
     const DOC: &str = "neighbouring elements that a thread computes";
     match wide(body, &body.merged(&[])) {
@@ -102,7 +103,7 @@ fn width(class: &ShapeClass, body: &Body) -> Knob {
     }
 }
 
-/// A generated kernel with default knobs.
+/// Adds a launch of the body as a generated kernel with default knobs.
 fn plain(body: &Body, out: &mut Lowering) -> Result<()> {
     let width = match out.profile.kind {
         DeviceKind::Cpu => 1,
@@ -111,20 +112,21 @@ fn plain(body: &Body, out: &mut Lowering) -> Result<()> {
     body.launch(out, Schedule::Elements { width })
 }
 
-/// Adds a copy of a view to another one of the same shape and type.
+/// Adds a launch that copies `from` to `to`, a view of the same shape and type.
 ///
 /// # Errors
-/// Unsupported, if more than six dimensions do not merge.
+/// Unsupported, if more than six dimensions remain after merging.
 pub fn copy(from: &View, to: &View, out: &mut Lowering) -> Result<()> {
     let mut body = Body::over(std::slice::from_ref(from), to);
     body.push(Value::Input(0));
     plain(&body, out)
 }
 
-/// Adds a conversion of a view to another one of the same shape; one of the types is `f32`.
+/// Adds a launch that converts `from` to the type of `to`, a view of the same shape. One of the two
+/// types is `f32`.
 ///
 /// # Errors
-/// As [`copy`].
+/// Same as [`copy`].
 pub(super) fn convert(from: &View, to: &View, out: &mut Lowering) -> Result<()> {
     let mut body = Body::over(std::slice::from_ref(from), to);
     body.push(Value::Input(0));
@@ -132,7 +134,7 @@ pub(super) fn convert(from: &View, to: &View, out: &mut Lowering) -> Result<()> 
     plain(&body, out)
 }
 
-/// Fills a view with one word.
+/// Adds a launch that fills a view with the constant whose bits are `word`.
 pub(super) fn fill(word: u32, to: &View, out: &mut Lowering) -> Result<()> {
     let mut body = Body::over(&[], to);
     body.push(Value::Constant(to.dtype, word));
@@ -146,11 +148,11 @@ enum Share {
     Thread,
     /// One workgroup, or a part of one, per row.
     Group,
-    /// The same, with subgroup reductions.
+    /// One workgroup, or a part of one, per row, with subgroup reductions.
     Subgroup,
 }
 
-/// One generated kernel for a group with reductions along rows.
+/// Engine that executes a group with reductions along rows as one generated kernel.
 pub(super) struct Rows {
     id: EngineId,
     share: Share,
@@ -167,9 +169,9 @@ impl Rows {
     }
 }
 
-/// Elements of a row that is short enough to stay in cache.
+/// Maximum elements of a row that is assumed to stay in cache.
 const SHORT: f64 = 64.0;
-/// Maximum elements of a row that a thread keeps in registers, unless set otherwise.
+/// Maximum elements of a row that a thread keeps in registers by default.
 const MOST_HELD: u32 = 32;
 
 impl Engine for Rows {
@@ -257,7 +259,8 @@ impl Engine for Rows {
 }
 
 impl Rows {
-    /// Threads, width and held elements; each depends on those before.
+    /// Returns the knobs `threads`, `width` and `held`, in this order. The allowed values of each
+    /// depend on the previous ones.
     fn cut(&self, query: &Query, body: &Body) -> [Knob; 3] {
         let len = query.upper(&body.row_len()).unwrap_or(1);
         let most = query.profile.max_threads_per_workgroup.min(FUSED_WORKGROUP);
@@ -295,7 +298,7 @@ impl Rows {
     }
 }
 
-/// Passes of a body over a row whose elements are not held.
+/// Returns the number of times that a body reads a row whose elements are not kept in registers.
 fn passes(body: &Body) -> f64 {
     let mut after: Vec<u32> = Vec::with_capacity(body.values.len());
     for value in &body.values {
@@ -308,20 +311,21 @@ fn passes(body: &Body) -> f64 {
     f64::from(after.iter().max().copied().unwrap_or(0) + u32::from(again))
 }
 
-/// Whether neighbouring rows are neighbours in memory for the largest input.
+/// Returns whether neighbouring rows are adjacent in memory in every input that varies along a row.
 fn coalesced(body: &Body) -> bool {
     let Some(lead) = body.space.rank().checked_sub(2) else { return false };
     let mut large = body.inputs.iter().filter(|view| !view.layout.strides[lead + 1].is(0));
     large.all(|view| view.layout.strides[lead].is(1))
 }
 
-/// Whether neighbours along a row are neighbours in memory for the largest input.
+/// Returns whether neighbours along a row are adjacent in memory, or the same element, in every
+/// input.
 fn along(body: &Body) -> bool {
     let mut last = body.inputs.iter().filter_map(|view| view.layout.strides.last());
     last.all(|stride| stride.is(0) || stride.is(1))
 }
 
-/// Whether a kernel with four neighbours per thread supports every operand.
+/// Returns whether every operand supports four neighbouring elements per thread.
 fn wide(body: &Body, merged: &Merged) -> bool {
     let count = merged.sizes.iter().cloned().fold(Dim::new(1), |a, b| a * b);
     let last = merged.sizes.last().cloned().unwrap_or_else(|| Dim::new(1));
@@ -339,7 +343,8 @@ fn wide(body: &Body, merged: &Merged) -> bool {
         })
 }
 
-/// Whether four neighbours of a row can be read in one access, if it is read without strides.
+/// Returns whether four neighbours of a row can be read in one access, in every operand that is
+/// addressed without strides.
 fn quads(body: &Body) -> bool {
     let merged = body.merged(&[]);
     let kinds = merged.addressing(true, true);
@@ -347,7 +352,7 @@ fn quads(body: &Body) -> bool {
     body.row_len().is_multiple_of(4) && flat.all(|(view, _)| view.layout.offset.is_multiple_of(4))
 }
 
-/// The range of a view along one axis.
+/// Returns the part of a view from `start`, `len` elements long, along `axis`.
 pub(super) fn part(view: &View, axis: usize, start: &Dim, len: &Dim) -> View {
     let mut part = view.clone();
     part.shape = view

@@ -1,17 +1,17 @@
-//! Errata: engines known to be wrong on a driver, and the table of those that ship with the crate.
+//! Errata: engines known to be wrong on a driver, and the table that ships with the crate.
 
 use serde::{Deserialize, Serialize};
 
 use super::{EngineId, Registry};
 use crate::provider::DeviceProfile;
 
-/// Identity of a device and driver, for which a finding about an engine holds. The index in a
-/// provider's list is not part of it.
+/// Identity of a device and its driver, for which a finding about an engine holds. The device's
+/// index in the provider's list is not part of it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct DriverKey {
-    /// Provider: `webgpu`, `cuda`, `opencl`, `cpu`.
+    /// Name of the provider, such as `webgpu` or `cuda`.
     pub provider: String,
-    /// Vendor.
+    /// Vendor name.
     pub vendor: String,
     /// Device name.
     pub name: String,
@@ -20,7 +20,7 @@ pub struct DriverKey {
 }
 
 impl DriverKey {
-    /// The key of a device.
+    /// Returns the key of a device.
     pub fn of(profile: &DeviceProfile) -> DriverKey {
         DriverKey {
             provider: profile.provider.clone(),
@@ -30,7 +30,7 @@ impl DriverKey {
         }
     }
 
-    /// Whether a profile has this identity.
+    /// Returns whether a profile has this identity.
     pub fn is(&self, profile: &DeviceProfile) -> bool {
         self.provider == profile.provider
             && self.vendor == profile.vendor
@@ -39,19 +39,19 @@ impl DriverKey {
     }
 }
 
-/// A known-bad engine that plans for a device never use. Unlike an engine blocked by the caller, it
-/// need not be registered, and it is blocked on this device only.
+/// An engine that is known to be wrong on a device; plans for that device leave it out. Unlike an
+/// engine blocked by the caller, it need not be registered.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Block {
     /// The device.
     pub device: DriverKey,
     /// The engine.
     pub engine: EngineId,
-    /// The reporter and the fault, as `explain` shows it.
+    /// The source of the finding and the fault, as shown by `explain`.
     pub reason: String,
 }
 
-/// A known fault of a driver, on every machine.
+/// A row of the errata table: an engine that is wrong with certain devices and drivers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Erratum {
     /// The provider; empty matches any.
@@ -60,24 +60,25 @@ pub struct Erratum {
     pub vendor: &'static str,
     /// A substring of the device's name; empty matches any.
     pub name: &'static str,
-    /// A substring of the driver's name, or of the browser's if the device reports that.
+    /// A substring of the driver's name, or of the browser's name if the device reports that
+    /// instead.
     pub driver: &'static str,
-    /// The first faulty version and the first fixed one, such as `["22.3", "23"]`; an empty one is
-    /// no bound. The driver's version is the first number after `driver`.
+    /// The first faulty version and the first fixed one, such as `["22.3", "23"]`; an empty string
+    /// means no bound. The driver's version is the first version number after `driver`.
     pub versions: [&'static str; 2],
     /// The engine; a trailing `*` matches every id with that prefix.
     pub engine: &'static str,
-    /// The fault.
+    /// A description of the fault.
     pub reason: &'static str,
-    /// The report: an issue of the driver or of this crate.
+    /// A link to the report: an issue of the driver or of this crate.
     pub link: &'static str,
 }
 
-/// The table that ships with the crate. A row comes from a report of `warploom doctor`, and is
-/// removed when no affected driver is in use. No engine of this version is known to be wrong.
+/// The table that ships with the crate. Each row comes from a report of `warploom doctor` and is
+/// removed once no affected driver is in use. No engine of this version is known to be wrong.
 pub static ERRATA: &[Erratum] = &[];
 
-/// Engines of a registry that a table blocks on a device.
+/// Returns a [`Block`] for each registered engine that an erratum in `table` affects on a device.
 pub fn errata(table: &[Erratum], profile: &DeviceProfile, registry: &Registry) -> Vec<Block> {
     let rows = table.iter().filter(|row| row.is_of(profile));
     rows.flat_map(|row| {
@@ -99,7 +100,8 @@ impl Erratum {
             && self.holds(version(&profile.driver[at + self.driver.len()..]))
     }
 
-    /// Whether a version is within the bounds; an unknown version only if there are none.
+    /// Returns whether a driver version is within the bounds. An unknown version is accepted only
+    /// if there are no bounds.
     fn holds(&self, version: Option<Vec<u64>>) -> bool {
         let [from, until] = self.versions.map(self::version);
         match version {
@@ -118,7 +120,7 @@ impl Erratum {
     }
 }
 
-/// The first version number in a text: `Mesa 22.3.6-1` is 22, 3, 6.
+/// Parses the first version number in a text: `Mesa 22.3.6-1` yields 22, 3, 6.
 fn version(text: &str) -> Option<Vec<u64>> {
     let text = &text[text.find(|c: char| c.is_ascii_digit())?..];
     let end = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());

@@ -1,4 +1,5 @@
-//! Prologue and epilogue fusion around an anchor, on views of memory, and its lowering to a kernel.
+//! Prologue and epilogue fusion around an anchor, as bodies on views of memory, and its lowering to
+//! what a kernel compiles and binds.
 
 use smallvec::SmallVec;
 
@@ -16,62 +17,65 @@ use crate::provider::Word;
 pub struct Fusion {
     /// Prologue: RMS norm of the rows of the first operand, with weight `[k]` and epsilon.
     pub norm: Option<(View, f32)>,
-    /// Prologue: applied to each element of the first operand, over [row, column]. `Anchor(0)` is
-    /// the element, the last value replaces it. Without outputs.
+    /// Prologue: a body over [row, column] without outputs. `Anchor(0)` is an element of the first
+    /// operand; the last value of the body replaces it.
     pub prologue: Option<Body>,
-    /// Epilogue segments, which replace the anchor's own output; if empty, the result is stored.
+    /// Epilogue segments. Their outputs replace the output of the anchor; without segments, the
+    /// anchor stores its result.
     pub segments: Vec<SegmentBody>,
-    /// Fused quantisation of the only segment's output for the products that follow
+    /// Fused quantisation of the output of the only segment, for the matrix products that read it
     /// (`kernel::fusion`).
     pub quant_epilogue: Option<FusedQuant>,
 }
 
-/// Fused activation quantisation: the quantised rows that a kernel writes for later products.
+/// Fused activation quantisation: the quantised rows that a kernel writes for later matrix
+/// products.
 #[derive(Clone, Debug, PartialEq)]
 pub struct FusedQuant {
-    /// Index of the quantised output of the segment: contiguous rows of `columns`.
+    /// Index, among the segment's outputs, of the one that is quantised; it has contiguous rows of
+    /// `columns` elements.
     pub output: usize,
-    /// The norm in front of those products: weight and epsilon.
+    /// The RMS norm between the output and the later products: weight and epsilon.
     pub norm: Option<(View, f32)>,
-    /// The layout that they read.
+    /// The layout in which the later products read the rows.
     pub form: OperandLayout,
-    /// Destination of the words.
+    /// The tensor that receives the quantised rows.
     pub codes: TensorId,
-    /// Words before the scales of f16 rows.
+    /// For f16 rows: offset of their scales in `codes`, in words.
     pub factors: u64,
-    /// Whether other nodes read the unquantised output.
+    /// Whether the unquantised output is also stored, because other nodes read it.
     pub kept: bool,
-    /// Columns of a row, a multiple of [`crate::base::ComputeMode::BLOCK`].
+    /// Columns per row; a multiple of [`crate::base::ComputeMode::BLOCK`].
     pub columns: u64,
 }
 
-/// Rows of x that an earlier kernel has quantised for a product.
+/// Rows of x that an earlier kernel has quantised for a matrix product.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PreparedOperand {
-    /// int8 codes.
+    /// Rows quantised to int8.
     Codes(PreparedCodes),
-    /// f16 rows, with scales after `factors` words.
+    /// Rows converted to f16, followed by their scales.
     Halves {
-        /// Tensor that holds both.
+        /// Tensor that holds the rows and the scales.
         halves: TensorId,
-        /// Words before the scales.
+        /// Offset of the scales, in words.
         factors: u64,
     },
 }
 
-/// Rows of int8 codes from a quant epilogue.
+/// Rows that a quant epilogue has quantised to int8, in one or more orders.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PreparedCodes {
-    /// The words.
+    /// Tensor that holds the rows.
     pub codes: TensorId,
-    /// Words of a row before the codes in the product's order.
+    /// Word offset, within a row, of the int8 values in the order that the product reads.
     pub at: u64,
-    /// Words of the codes of a row, summed over all orders.
+    /// Words per row of int8 values, summed over all orders; the scales follow.
     pub words: u64,
 }
 
 impl PreparedOperand {
-    /// The tensor that holds it.
+    /// Returns the tensor that holds the operand.
     pub fn tensor(&self) -> TensorId {
         match self {
             PreparedOperand::Codes(given) => given.codes,
@@ -80,54 +84,56 @@ impl PreparedOperand {
     }
 }
 
-/// Layout in which a product reads pre-quantised activations.
+/// Layout in which a matrix product reads rows of x that an earlier kernel has quantised.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PreparedLayout {
-    /// int8 codes in this order.
+    /// int8 values in this order.
     Codes(CodeOrder),
     /// f16 rows.
     Halves(F16Layout),
 }
 
-/// Epilogue on a part of an anchor's result; `kernel::fusion` defines the index spaces.
+/// Epilogue for a part of an anchor's result; `kernel::fusion` defines the index spaces.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SegmentBody {
     /// The body; its own space is unused, since the index space is (i, s0, s1).
     pub body: Body,
     /// Strides of the operands over (i, s0, s1).
     pub strides: Vec<Vec<Dim>>,
-    /// Results of the anchor that meet in one evaluation.
+    /// Number of anchor results that one evaluation combines.
     pub anchors: u32,
-    /// For a product with a weight matrix: the row of `w` of the first anchor at (0, 0).
+    /// For a GEMM with a weight matrix: the row of `w` that yields the first anchor result at s0 =
+    /// s1 = 0.
     pub first_row: Dim,
-    /// Evaluations along s0 and s1.
+    /// Number of evaluations along s0 and along s1.
     pub sizes: [Dim; 2],
-    /// Rows from one evaluation to the next, along s0 and s1.
+    /// Rows of `w` from one evaluation to the next, along s0 and along s1.
     pub steps: [Dim; 2],
-    /// Rows from the first anchor to the second.
+    /// Rows of `w` from the first anchor result of an evaluation to the second.
     pub distance: Dim,
 }
 
-/// The fusion as a kernel attachment, with its launch parameters.
+/// A fusion lowered for a kernel, with its launch parameters.
 #[derive(Debug)]
 pub struct LoweredFusion {
-    /// The kernel's part.
+    /// The part of the fusion that is compiled into the kernel.
     pub attachment: KernelFusion,
-    /// Words after the kernel's own parameters.
+    /// Parameter words that follow those of the kernel itself.
     pub words: Vec<Word>,
-    /// Tensors to bind after the kernel's own inputs.
+    /// Tensors to bind after the inputs of the kernel itself.
     pub reads: SmallVec<[TensorId; 8]>,
-    /// Tensors to bind instead of the kernel's output; if empty, the kernel stores its own.
+    /// Tensors to bind instead of the kernel's output; if empty, the kernel stores its own output.
     pub writes: SmallVec<[TensorId; 8]>,
 }
 
 impl Fusion {
-    /// Whether nothing is fused.
+    /// Returns whether nothing is fused.
     pub fn is_empty(&self) -> bool {
         self.norm.is_none() && self.prologue.is_none() && self.segments.is_empty()
     }
 
-    /// Tensors that are read besides the anchor's own operands, without duplicates.
+    /// Returns the tensors that are read in addition to the anchor's own operands, without
+    /// duplicates.
     pub fn reads(&self) -> SmallVec<[TensorId; 8]> {
         let mut list: SmallVec<[TensorId; 8]> = SmallVec::new();
         let mut add = |tensor: TensorId| {
@@ -140,12 +146,12 @@ impl Fusion {
         }
         let bodies = self.prologue.iter().chain(self.segments.iter().map(|s| &s.body));
         bodies.flat_map(|body| &body.inputs).for_each(|view| add(view.tensor));
-        let gain = self.quant_epilogue.iter().filter_map(|hand| hand.norm.as_ref());
+        let gain = self.quant_epilogue.iter().filter_map(|epilogue| epilogue.norm.as_ref());
         gain.for_each(|(view, _)| add(view.tensor));
         list
     }
 
-    /// Tensors that are written instead of the anchor's output, without duplicates.
+    /// Returns the tensors that are written instead of the anchor's output, without duplicates.
     pub fn writes(&self) -> SmallVec<[TensorId; 8]> {
         let mut list: SmallVec<[TensorId; 8]> = SmallVec::new();
         for (view, _) in self.segments.iter().flat_map(|s| &s.body.outputs) {
@@ -154,22 +160,23 @@ impl Fusion {
             }
         }
         // After all outputs of the segments.
-        list.extend(self.quant_epilogue.iter().map(|hand| hand.codes));
+        list.extend(self.quant_epilogue.iter().map(|epilogue| epilogue.codes));
         list
     }
 
-    /// Operations per element of the first operand and of the result.
+    /// Estimates the fused operations per element of the first operand and per element of the
+    /// result.
     pub fn operations(&self) -> (f64, f64) {
         let before = self.prologue.as_ref().map_or(0.0, weigh);
         let norm = if self.norm.is_some() { 3.0 } else { 0.0 };
         (before + norm, self.segments.iter().map(|s| weigh(&s.body)).fold(0.0, f64::max))
     }
 
-    /// Lowers the fusion to an attachment. `linear`: the kernel is a product with a weight matrix,
-    /// whose segments name their rows.
+    /// Lowers the fusion for a kernel. `linear` means that the kernel is a GEMM with a weight
+    /// matrix, which also gets the rows of `w` of each segment as parameters.
     ///
     /// # Errors
-    /// Invalid, for a size that does not fit 32 bits.
+    /// Invalid, for an offset, stride or size that does not fit 32 bits.
     pub fn attach(&self, linear: bool) -> Result<LoweredFusion> {
         let (reads, writes) = (self.reads(), self.writes());
         let mut attachment = KernelFusion::default();
@@ -199,29 +206,29 @@ impl Fusion {
             words.extend(more);
             attachment.segments.push(Segment { anchors: segment.anchors, body });
         }
-        if let Some(hand) = &self.quant_epilogue {
+        if let Some(epilogue) = &self.quant_epilogue {
             let place = |weight: &View| reads.iter().position(|t| *t == weight.tensor).unwrap_or(0);
-            words.push(Word::dim(&Dim::from(hand.columns))?);
-            words.push(match &hand.norm {
+            words.push(Word::dim(&Dim::from(epilogue.columns))?);
+            words.push(match &epilogue.norm {
                 Some((weight, _)) => Word::dim(&weight.layout.offset)?,
                 None => Word::Bits(0),
             });
-            if matches!(hand.form, OperandLayout::Halves(_)) {
-                words.push(Word::f32(hand.norm.as_ref().map_or(0.0, |(_, eps)| *eps)));
-                words.push(Word::dim(&Dim::from(hand.factors))?);
+            if matches!(epilogue.form, OperandLayout::Halves(_)) {
+                words.push(Word::f32(epilogue.norm.as_ref().map_or(0.0, |(_, eps)| *eps)));
+                words.push(Word::dim(&Dim::from(epilogue.factors))?);
             }
             attachment.quant_epilogue = Some(QuantEpilogue {
-                output: hand.output as u32,
-                norm: hand.norm.as_ref().map(|(weight, _)| place(weight) as u32),
-                form: hand.form.clone(),
-                kept: hand.kept,
+                output: epilogue.output as u32,
+                norm: epilogue.norm.as_ref().map(|(weight, _)| place(weight) as u32),
+                form: epilogue.form.clone(),
+                kept: epilogue.kept,
             });
         }
         Ok(LoweredFusion { attachment, words, reads, writes })
     }
 }
 
-/// The dimensions of a body, unmerged.
+/// Returns the dimensions of a body without merging any.
 fn plain(body: &Body) -> Merged {
     Merged {
         sizes: body.space.dims().to_vec(),
@@ -229,7 +236,7 @@ fn plain(body: &Body) -> Merged {
     }
 }
 
-/// Operations of one evaluation; functions like `exp` count as several.
+/// Estimates the operations of one evaluation; a function such as `exp` counts as eight.
 fn weigh(body: &Body) -> f64 {
     use crate::kernel::Value;
     let one = |value: &Value| match value {

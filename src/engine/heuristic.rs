@@ -3,15 +3,15 @@
 use super::Cost;
 use crate::provider::{DeviceKind, DeviceProfile};
 
-/// Peak speeds behind estimates: those of the profile and its calibration if it has them, else
-/// round figures of its kind.
+/// Peak speeds for estimates: from the profile and its calibration if known, otherwise rough
+/// defaults for the device kind.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Peaks {
     /// Memory bandwidth in bytes per second, reads and writes together.
     pub bytes_per_s: f64,
     /// Floating-point operations per second.
     pub flops_per_s: f64,
-    /// Seconds of one kernel launch.
+    /// Seconds per kernel launch.
     pub launch_s: f64,
     /// Threads (lanes of a software GPU, cores of a CPU) that must be busy to reach those speeds
     /// (occupancy).
@@ -19,22 +19,24 @@ pub struct Peaks {
 }
 
 impl Peaks {
-    /// The peaks of a device.
+    /// Returns the peaks of a device.
     pub fn of(profile: &DeviceProfile) -> Peaks {
         let units = f64::from(profile.compute_units);
-        let told = |each: f64, otherwise: f64| if units > 0.0 { units * each } else { otherwise };
+        let scaled = |each: f64, otherwise: f64| if units > 0.0 { units * each } else { otherwise };
         let (bytes_per_s, flops_per_s, launch_s, busy_threads) = match profile.kind {
             DeviceKind::Discrete | DeviceKind::Null => {
-                (1e12, told(3e11, 3e13), 2e-6, told(512.0, 5e4))
+                (1e12, scaled(3e11, 3e13), 2e-6, scaled(512.0, 5e4))
             }
             // Compute units differ too much here: an Apple core has the lanes of 16 of Intel's.
             DeviceKind::Integrated => (1e11, 3e12, 5e-6, 8192.0),
             DeviceKind::Software => (1e10, 3e10, 5e-5, 64.0),
-            DeviceKind::Cpu => (told(1e10, 4e10).min(2e11), told(3e10, 1e11), 2e-6, told(1.0, 4.0)),
+            DeviceKind::Cpu => {
+                (scaled(1e10, 4e10).min(2e11), scaled(3e10, 1e11), 2e-6, scaled(1.0, 4.0))
+            }
         };
         let bytes_per_s = match profile.local_bandwidth {
             0 => bytes_per_s,
-            told => told as f64,
+            reported => reported as f64,
         };
         let measured = &profile.calibration;
         Peaks {
@@ -45,12 +47,13 @@ impl Peaks {
         }
     }
 
-    /// Share of the device that this many threads keep busy, 0 to 1.
+    /// Returns the fraction of the device that `threads` threads keep busy, from 0 to 1.
     pub fn share(&self, threads: f64) -> f64 {
         (threads / self.busy_threads).min(1.0)
     }
 
-    /// Lower bound in seconds for this work.
+    /// Returns a lower bound on the seconds for this cost: the longer of memory time and arithmetic
+    /// time at peak speed.
     pub fn floor(&self, cost: &Cost) -> f64 {
         (cost.bytes / self.bytes_per_s).max(cost.flops / self.flops_per_s)
     }
@@ -58,15 +61,15 @@ impl Peaks {
 
 /// A cost model that needs no measurements.
 pub trait Heuristic: Send + Sync {
-    /// Estimated seconds of an engine with this cost.
+    /// Estimates the seconds that an engine with this cost takes.
     fn seconds(&self, profile: &DeviceProfile, cost: &Cost) -> f64;
 }
 
-/// Roofline: launches, plus the longer of memory traffic and arithmetic at the share of peak speed
-/// that the engine reaches.
+/// Roofline: launch time, plus the longer of memory time and arithmetic time at the fraction of
+/// peak speed that the engine reaches.
 ///
-/// If a profile does not report a speed, a round figure of its kind stands in: rankings compare
-/// engines on one device, so only proportions matter.
+/// If a profile does not report a speed, a rough default for the device kind is used: rankings
+/// compare engines on one device, so only proportions matter.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Roofline;
 

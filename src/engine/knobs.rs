@@ -15,14 +15,14 @@ pub struct Knob {
     pub name: &'static str,
     /// What it counts, for display.
     pub doc: &'static str,
-    /// Allowed values for this query, ascending, given the values of the other knobs.
+    /// Allowed values for this query, ascending; values of earlier knobs may limit them.
     pub values: Vec<u32>,
     /// The default value.
     pub default: u32,
 }
 
 impl Knob {
-    /// A knob; the default is always among the values.
+    /// Creates a knob. The default is always among the values.
     pub fn new(
         name: &'static str,
         doc: &'static str,
@@ -35,14 +35,15 @@ impl Knob {
         Knob { name, doc, values, default }
     }
 
-    /// The value that is set, or else the default.
+    /// Returns the value that is set, or else the default.
     pub fn value(&self, set: &KnobValues) -> u32 {
         set.get(self.name).unwrap_or(self.default)
     }
 }
 
 impl fmt::Display for Knob {
-    /// `threads: threads of a workgroup; one of 64, 128, 256, unset 128`.
+    /// Formats the knob, for example as `threads: threads of a workgroup; one of 64, 128, 256,
+    /// unset 128`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let values = listed(&self.values);
         write!(f, "{}: {}; one of {values}, unset {}", self.name, self.doc, self.default)
@@ -54,15 +55,15 @@ impl fmt::Display for Knob {
 pub struct KnobValues(BTreeMap<String, u32>);
 
 impl KnobValues {
-    /// No value is set.
+    /// No values: every knob has its default.
     pub const NONE: &'static KnobValues = &KnobValues(BTreeMap::new());
 
-    /// The value of a knob, if it is set.
+    /// Returns the value of a knob, if it is set.
     pub fn get(&self, name: &str) -> Option<u32> {
         self.0.get(name).copied()
     }
 
-    /// The same values with this one set.
+    /// Sets the value of a knob.
     pub fn with(mut self, name: impl Into<String>, value: u32) -> KnobValues {
         self.0.insert(name.into(), value);
         self
@@ -71,7 +72,8 @@ impl KnobValues {
     /// Checks every value against the knobs of an engine for a query.
     ///
     /// # Errors
-    /// Invalid, naming engine, knob, value and the allowed values; or the knobs that exist.
+    /// Invalid, for a value that is not allowed, listing the allowed ones; or for an unknown knob,
+    /// listing the knobs of the engine.
     pub(super) fn check(&self, engine: &EngineId, knobs: &[Knob]) -> Result<()> {
         for (name, value) in &self.0 {
             let Some(knob) = knobs.iter().find(|knob| knob.name == name) else {
@@ -94,7 +96,7 @@ impl KnobValues {
 }
 
 impl fmt::Display for KnobValues {
-    /// `rows=4 threads=64`.
+    /// Formats the values, for example as `rows=4 threads=64`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (i, (name, value)) in self.0.iter().enumerate() {
             let space = if i > 0 { " " } else { "" };
@@ -116,18 +118,18 @@ impl Knobs {
         self
     }
 
-    /// The values for an engine.
+    /// Returns the values set for an engine; [`KnobValues::NONE`] if none are set.
     pub fn of(&self, engine: &EngineId) -> &KnobValues {
         self.0.get(engine).unwrap_or(KnobValues::NONE)
     }
 
-    /// The engines with values.
+    /// Iterates over the engines with values set.
     pub fn engines(&self) -> impl Iterator<Item = &EngineId> {
         self.0.keys()
     }
 }
 
-/// The powers of two from `least` to `most`.
+/// Iterates over the powers of two from `least` to `most`, inclusive.
 pub(super) fn powers(least: u32, most: u32) -> impl Iterator<Item = u32> {
     (0..32).map(|bit| 1u32 << bit).filter(move |value| (least..=most).contains(value))
 }

@@ -1,4 +1,4 @@
-//! Output of engines: steps (launches) on tensors that have no memory yet.
+//! Lowering: how engines emit steps (kernel launches), on tensors that have no memory yet.
 
 use serde::{Deserialize, Serialize};
 use smallvec::SmallVec;
@@ -12,12 +12,12 @@ use crate::error::{Error, Result};
 use crate::kernel::{Access, AssetSpec, KernelSpec, Specialization, catalogue};
 use crate::provider::{DeviceKind, DeviceProfile, GRANULE, Word};
 
-/// Index of a tensor (a memory allocation) of a plan.
+/// Index of a tensor (one memory allocation) in a plan's list of tensors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct TensorId(pub u32);
 
 impl TensorId {
-    /// Index in the plan's list.
+    /// Returns the index.
     pub fn index(self) -> usize {
         self.0 as usize
     }
@@ -26,19 +26,19 @@ impl TensorId {
 /// Purpose of a tensor, which decides where it is allocated.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum TensorRole {
-    /// Lives from one step to another, in the arena.
+    /// An intermediate, which lives in the arena from its first to its last step.
     Intermediate,
-    /// Uploaded at each run.
+    /// An input, by name; uploaded or bound at each run.
     Input(String),
-    /// Bound once.
+    /// A weight, by name.
     Weight(String),
-    /// Several weights concatenated, bound once.
+    /// Several weights by name, concatenated in this order.
     Merged(Vec<String>),
-    /// Lives from run to run.
+    /// A state, by name; it keeps its contents from run to run.
     State(String),
-    /// Constants of the graph, as words.
+    /// A constant of the graph: its 32-bit words.
     Constant(Vec<u32>),
-    /// Zero before a run; the kernels that count in it reset it to zero.
+    /// Counter words, zero before a run; the kernels that count in them reset them to zero.
     Counters,
 }
 
@@ -49,39 +49,39 @@ pub struct Tensor {
     pub name: String,
     /// Its purpose.
     pub role: TensorRole,
-    /// Upper bound in bytes in this class; a multiple of [`GRANULE`].
+    /// Size in bytes at the upper ends of the shape class; a multiple of [`GRANULE`].
     pub bytes: u64,
 }
 
-/// A tensor as an operation sees it: a strided part of an allocation.
+/// Strided access to a tensor, with the shape and element type that an operation sees.
 #[derive(Clone, Debug, PartialEq)]
 pub struct View {
-    /// The memory.
+    /// The tensor that holds the elements.
     pub tensor: TensorId,
-    /// Sizes.
+    /// Size of each dimension.
     pub shape: Shape,
     /// Element type.
     pub dtype: DType,
-    /// Storage format; only weights have one other than the plain element type.
+    /// Storage format. Only weights have a format other than plain elements.
     pub format: Format,
-    /// Offset and strides.
+    /// Offset and strides, in elements.
     pub layout: Layout,
 }
 
 impl View {
-    /// All of an allocation, row-major.
+    /// Returns a row-major view of a whole tensor.
     pub fn whole(tensor: TensorId, shape: Shape, dtype: DType, format: Format) -> View {
         let layout = Layout::contiguous(&shape);
         View { tensor, shape, dtype, format, layout }
     }
 
-    /// Whether its elements are row-major without gaps, at any offset.
+    /// Returns whether the view's elements are row-major without gaps, at any offset.
     pub fn is_contiguous(&self) -> bool {
         self.layout.is_contiguous(&self.shape)
     }
 
-    /// The view as contiguous rows along the last axis: number of rows, row length, row stride.
-    /// `None` if the rows have no common stride.
+    /// Returns the view as contiguous rows along the last axis: number of rows, row length and row
+    /// stride in elements. `None` if the rows have no common stride.
     pub fn as_rows(&self) -> Option<(Dim, Dim, Dim)> {
         let Some(last) = self.shape.rank().checked_sub(1) else {
             return Some((Dim::new(1), Dim::new(1), Dim::new(1)));
@@ -111,11 +111,11 @@ impl View {
 /// A tensor, or a part of one, bound to a kernel.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StepBinding {
-    /// The memory.
+    /// The bound tensor.
     pub tensor: TensorId,
-    /// First byte in it; a multiple of the device's binding alignment.
+    /// Offset in the tensor, in bytes; a multiple of the device's binding alignment.
     pub offset: u64,
-    /// Length in bytes; `None` is all to the end.
+    /// Length in bytes; `None` means up to the end of the tensor.
     pub bytes: Option<u64>,
     /// Whether the kernel writes to it.
     pub access: Access,
@@ -128,11 +128,11 @@ pub struct Step {
     pub engine: EngineId,
     /// Label for display.
     pub label: String,
-    /// What to launch.
+    /// The kernel to launch.
     pub kernel: KernelSpec,
-    /// Its parameters.
+    /// Words of the kernel's parameter block.
     pub params: Vec<Word>,
-    /// Its tensors, in the order of the kernel's interface.
+    /// The tensors that it binds, in the order of the kernel's interface.
     pub bindings: SmallVec<[StepBinding; 4]>,
     /// Workgroups in x, y and z.
     pub grid: [Dim; 3],
@@ -140,38 +140,38 @@ pub struct Step {
     pub estimate: Estimate,
 }
 
-/// Estimated traffic and arithmetic of a step at the upper ends of the class.
+/// Estimated traffic and arithmetic of a step at the upper ends of the shape class.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Estimate {
-    /// Operands and result of the query: `f32[1, 576] q4_k[1536, 576] -> f32[1, 1536]`.
+    /// Operands and result of the step's group: `f32[1, 576] q4_k[1536, 576] -> f32[1, 1536]`.
     pub shapes: String,
-    /// Its share of the engine's cost.
+    /// The step's share of the engine's cost.
     pub cost: Cost,
-    /// Seconds, by the heuristic that chose the engine.
+    /// Estimated seconds, by the heuristic that ranks engines.
     pub seconds: f64,
 }
 
-/// Collects the steps of engines.
+/// Collects the steps that one engine emits for one query.
 pub struct Lowering<'a> {
-    /// The device.
+    /// Profile of the device that the plan is for.
     pub profile: &'a DeviceProfile,
-    /// The ranges of symbols.
+    /// The shape class of the plan.
     pub class: &'a ShapeClass,
-    /// The engine being lowered.
+    /// The engine that emits the steps.
     pub engine: EngineId,
     /// Label of the query, for display.
     pub label: String,
-    /// The plan's memory.
+    /// The plan's tensors so far; engines add temporaries.
     pub tensors: &'a mut Vec<Tensor>,
-    /// The plan's steps.
+    /// The plan's steps so far.
     pub steps: &'a mut Vec<Step>,
 }
 
 impl Lowering<'_> {
-    /// Bytes of the temporaries that an engine requests for a query; the steps are dropped.
+    /// Returns the size in bytes of the temporaries that `lower` requests; its steps are discarded.
     ///
     /// # Errors
-    /// As `lower`.
+    /// Same as `lower`.
     pub(super) fn on_paper(
         query: &Query,
         engine: &EngineId,
@@ -199,10 +199,10 @@ impl Lowering<'_> {
         Ok(own.map(|tensor| tensor.bytes).sum())
     }
 
-    /// A new temporary for elements of a type.
+    /// Adds a temporary with elements of a type and returns a view of it.
     ///
     /// # Errors
-    /// Invalid, if the size is unbounded or does not fit.
+    /// Invalid, if the size is unbounded or does not fit 64 bits.
     pub fn temp(&mut self, name: String, shape: &Shape, dtype: DType) -> Result<View> {
         let bytes = tensor_bytes(self.class, shape, dtype)?;
         self.tensors.push(Tensor { name, role: TensorRole::Intermediate, bytes });
@@ -210,20 +210,20 @@ impl Lowering<'_> {
         Ok(View::whole(id, shape.clone(), dtype, Format::Plain(dtype)))
     }
 
-    /// New counter words, zero before a run; the kernels that write them reset them.
+    /// Adds `count` counter words, zero before a run; the kernels that write them reset them.
     ///
     /// # Errors
-    /// Invalid, if the number is unbounded or does not fit.
+    /// Invalid, if `count` is unbounded or the size does not fit 64 bits.
     pub fn counters(&mut self, name: String, count: &Dim) -> Result<TensorId> {
         let bytes = tensor_bytes(self.class, &Shape::new([count.clone()]), DType::U32)?;
         self.tensors.push(Tensor { name, role: TensorRole::Counters, bytes });
         Ok(TensorId((self.tensors.len() - 1) as u32))
     }
 
-    /// The view itself if it is contiguous, else a contiguous copy.
+    /// Returns the view itself if it is contiguous, else a contiguous copy.
     ///
     /// # Errors
-    /// As [`Lowering::temp`].
+    /// Same as [`Lowering::copied`].
     pub fn contiguous(&mut self, view: &View) -> Result<View> {
         match view.is_contiguous() {
             true => Ok(view.clone()),
@@ -231,21 +231,21 @@ impl Lowering<'_> {
         }
     }
 
-    /// A contiguous copy of a view in a new temporary.
+    /// Copies a view to a new, contiguous temporary and returns a view of that.
     ///
     /// # Errors
-    /// As [`Lowering::temp`].
+    /// Same as [`Lowering::temp`] and [`super::copy`].
     pub fn copied(&mut self, view: &View) -> Result<View> {
         let copy = self.temp(format!("{}.contiguous", self.label), &view.shape, view.dtype)?;
         elementwise::copy(view, &copy, self)?;
         Ok(copy)
     }
 
-    /// The view itself if its rows have a common stride, else a contiguous copy; with rows, columns
-    /// and row stride.
+    /// Returns the view itself if its rows have a common stride, else a contiguous copy; with the
+    /// number of rows, the number of columns and the row stride.
     ///
     /// # Errors
-    /// As [`Lowering::temp`].
+    /// Same as [`Lowering::copied`].
     pub fn rows(&mut self, view: &View) -> Result<(View, Dim, Dim, Dim)> {
         if let Some((rows, cols, stride)) = view.as_rows() {
             return Ok((view.clone(), rows, cols, stride));
@@ -257,7 +257,7 @@ impl Lowering<'_> {
         Ok((copy, rows, cols, stride))
     }
 
-    /// Grid for `groups` workgroups, folded over x and y.
+    /// Returns a grid with at least `groups` workgroups, folded over x and y.
     pub fn fold(&self, groups: Dim) -> [Dim; 3] {
         let most = Dim::from(self.profile.max_workgroups_per_dim);
         let y = groups.ceil_div(&most);
@@ -267,7 +267,7 @@ impl Lowering<'_> {
     /// Adds the launch of a catalogue kernel.
     ///
     /// # Errors
-    /// As [`Lowering::step`].
+    /// Same as [`Lowering::step`].
     pub fn call(&mut self, call: Call) -> Result<()> {
         let Some((entry, _)) = catalogue::find(&call.spec.name) else {
             broken_invariant(format_args!("no kernel {} in the catalogue", call.spec.name));
@@ -325,8 +325,9 @@ impl Lowering<'_> {
         self.step(KernelSpec::Asset(spec), params, bindings, call.grid)
     }
 
-    /// Specialisation constants shared by all launches of a kernel. GPUs repay the compilation of
-    /// variants that differ in sizes only. `early`: bindings that the kernel itself may read early.
+    /// Returns the specialisation constants of a launch: none except on GPUs, where a variant per
+    /// size is worth compiling. `early` says if the binding at an index may be read before earlier
+    /// launches complete.
     fn known(
         &self,
         params: &[Word],
@@ -351,7 +352,7 @@ impl Lowering<'_> {
         Specialization { words: words.collect(), steady, ..Specialization::default() }
     }
 
-    /// Adds the launch of any kernel.
+    /// Adds the launch of a kernel, with words, tensors and workgroups in the kernel's order.
     ///
     /// # Errors
     /// Unsupported, if a tensor is larger than one binding of the device, or if the grid exceeds
@@ -390,7 +391,7 @@ impl Lowering<'_> {
     }
 }
 
-/// Upper bound of a tensor's bytes in a class, a nonzero multiple of [`GRANULE`].
+/// Returns the maximum bytes of a tensor in a shape class, as a nonzero multiple of [`GRANULE`].
 ///
 /// # Errors
 /// Invalid, if the size is unbounded or does not fit 64 bits.
@@ -414,13 +415,13 @@ pub struct Call {
 }
 
 impl Call {
-    /// A launch of one workgroup without parameters.
+    /// Creates a launch of one workgroup without parameters.
     pub fn new(spec: AssetSpec) -> Call {
         let grid = [Dim::new(1), Dim::new(1), Dim::new(1)];
         Call { spec, params: Vec::new(), bindings: Vec::new(), fusion: None, grid }
     }
 
-    /// Sets a size.
+    /// Sets a parameter to a size.
     ///
     /// # Errors
     /// Invalid, for a constant that does not fit 32 bits.
@@ -429,42 +430,42 @@ impl Call {
         Ok(self)
     }
 
-    /// Sets a number.
+    /// Sets a parameter to an integer.
     pub fn u32(mut self, name: &'static str, value: u32) -> Call {
         self.params.push((name, Word::Bits(value)));
         self
     }
 
-    /// Sets a float.
+    /// Sets a parameter to a float.
     pub fn f32(mut self, name: &'static str, value: f32) -> Call {
         self.params.push((name, Word::f32(value)));
         self
     }
 
-    /// Binds the next tensor.
+    /// Binds a whole tensor to the next binding.
     pub fn bind(mut self, tensor: TensorId) -> Call {
         self.bindings.push((tensor, 0, None));
         self
     }
 
-    /// Binds a byte range of a tensor.
+    /// Binds a byte range of a tensor to the next binding.
     pub fn bind_part(mut self, tensor: TensorId, offset: u64, bytes: u64) -> Call {
         self.bindings.push((tensor, offset, Some(bytes)));
         self
     }
 
-    /// Fuses work into the kernel. The last tensor bound is the kernel's own output, which is
-    /// dropped if the attachment writes others instead.
+    /// Fuses work into the kernel. The last tensor bound is the output of the kernel itself; it is
+    /// dropped if the fusion writes other tensors instead.
     pub fn fusion(mut self, fusion: LoweredFusion) -> Call {
         self.spec = self.spec.attach(fusion.attachment.clone());
         self.fusion = Some(fusion);
         self
     }
 
-    /// Attaches the fusion of the query, if it has one.
+    /// Adds the fusion of the query, if it has one.
     ///
     /// # Errors
-    /// As [`super::Fusion::attach`].
+    /// Same as [`super::Fusion::attach`].
     pub fn around_query(self, query: &Query) -> Result<Call> {
         match query.fusion {
             Some(fusion) if !fusion.is_empty() => Ok(self.fusion(fusion.attach(false)?)),
@@ -480,7 +481,7 @@ impl Call {
 }
 
 impl Query<'_> {
-    /// Bytes of all operands and the result at the upper ends of the class; weights as stored.
+    /// Returns the total stored bytes of operands and result at the upper ends of the shape class.
     pub fn total_bytes(&self) -> f64 {
         let bytes = |view: &View| {
             let elements = view.shape.dims().iter().map(|d| self.upper(d).unwrap_or(1) as f64);
@@ -490,7 +491,7 @@ impl Query<'_> {
         self.operands.iter().map(bytes).sum::<f64>() + bytes(self.output)
     }
 
-    /// Elements of the result at the upper ends of the class.
+    /// Returns the elements of the result at the upper ends of the shape class.
     pub fn output_elements(&self) -> f64 {
         let dims = self.output.shape.dims().iter();
         dims.map(|d| self.upper(d).unwrap_or(1) as f64).product()

@@ -1,12 +1,12 @@
 //! Engines: implementations of operations, chosen by estimate or measurement.
 //!
 //! An [`Engine`] has a stable, globally unique [`EngineId`], says whether it applies to a [`Query`]
-//! and at what cost, and lowers it to [`Step`]s: kernels with parameters and tensors that have no
-//! memory yet. The [`Registry`] holds every engine; the [`Heuristic`] ranks those that apply, from
-//! the profile alone.
+//! and at what cost, and lowers the query to [`Step`]s: kernel launches with parameters, on tensors
+//! that have no memory yet. The [`Registry`] holds every engine; the [`Heuristic`] ranks those that
+//! apply, from the profile alone.
 //!
-//! Absent on purpose: devices. An engine sees a [`DeviceProfile`], so a plan can be made for a
-//! machine that is not present. Adding an engine touches one file of this folder and the registry.
+//! An engine never sees a device, only its [`DeviceProfile`], so a plan can be made for a machine
+//! that is not present. Adding an engine touches one file of this folder and the registry.
 
 mod argmax;
 mod attention;
@@ -59,18 +59,18 @@ use crate::error::Result;
 use crate::ir::Op;
 use crate::provider::{DeviceKind, DeviceProfile};
 
-/// A globally unique engine name: `wgsl.matvec.q4_k.subgroup`, `cpu.fused`. A name never changes
-/// its meaning, so saved choices stay valid.
+/// A globally unique engine name, such as `wgsl.matvec.q4_k.subgroup` or `fused.elementwise`. A
+/// name never changes its meaning, so saved choices stay valid.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct EngineId(Cow<'static, str>);
 
 impl EngineId {
-    /// An id from a literal or a generated name.
+    /// Creates an id from a literal or a generated name.
     pub fn new(name: impl Into<Cow<'static, str>>) -> EngineId {
         EngineId(name.into())
     }
 
-    /// The name.
+    /// Returns the name.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -83,38 +83,38 @@ impl fmt::Display for EngineId {
 }
 
 /// Accumulator precision of a matrix product. Operands are exact, or rounded as the graph's
-/// [`ComputeMode`](crate::base::ComputeMode) says.
+/// [`ComputeMode`](crate::base::ComputeMode) requires.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 pub enum Sums {
-    /// 32 bits: `|err| <= k * 2^-24 * sum |a| * |b|`, k the length of the sum.
+    /// Accumulated in f32: `|err| <= k * 2^-24 * sum |a| * |b|`, where k is the length of the sum.
     #[default]
     F32,
-    /// Partial sums of 16 columns accumulated in 16 bits: `|err| <= k / 16 * 2^-11 * sum |a| *
-    /// |b|`.
+    /// Accumulated in f16 over 16 columns at a time:
+    /// `|err| <= k / 16 * 2^-11 * sum |a| * |b|`.
     F16,
 }
 
-/// Properties of an engine for a query.
+/// Properties of an engine when it executes a query.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Notes {
-    /// Same device and operands give the same bits.
+    /// Whether equal operands on the same device yield equal bits.
     pub deterministic: bool,
-    /// Accumulator precision of its products.
+    /// Accumulator precision of the engine's matrix products.
     pub sums: Sums,
-    /// The device's driver compiles its kernels when an instance is created.
+    /// Whether the driver compiles the engine's kernels when an instance is created.
     pub needs_compiling: bool,
-    /// It consists of kernel launches only, which a device may capture once and replay.
+    /// Whether its work is kernel launches only, which a device may capture once and replay.
     pub capturable: bool,
 }
 
-/// Weight layout that an engine reads. Every engine of this crate reads the blocks of the weight's
-/// format in order, so that one upload serves every plan. A weight that a GPU should read in
-/// another order is repacked beforehand into a format of its own
-/// ([`Format::kept`](crate::base::Format::kept)), which the graph names. All others are uploaded as
-/// stored in the file.
+/// The weight layout that an engine reads. Every engine of this crate reads the blocks of the
+/// weight's format in order, so that one upload serves every plan. A weight that a GPU should read
+/// in a different order is repacked beforehand into a format of its own
+/// ([`Format::kept`](crate::base::Format::kept)), which the graph names. All other weights are
+/// uploaded as stored in the file.
 ///
-/// A further layout would be a variant that names a documented byte order, never an engine, so that
-/// prefill and decode can share it.
+/// An additional layout would be a variant that names a documented byte order, never an engine, so
+/// that prefill and decode can share it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub enum WeightLayout {
@@ -123,7 +123,7 @@ pub enum WeightLayout {
     AsStored,
 }
 
-/// Estimated cost of a query.
+/// Estimated cost of executing a query with one engine.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Cost {
     /// Bytes read and written in device memory.
@@ -132,51 +132,50 @@ pub struct Cost {
     pub flops: f64,
     /// Kernel launches.
     pub dispatches: f64,
-    /// Share of the device's peak speed that the engine reaches, 0 to 1.
+    /// Fraction of the device's peak speed that the engine reaches, from 0 to 1.
     pub efficiency: f64,
 }
 
 /// One group of nodes to execute, as engines see it.
 #[derive(Clone, Copy)]
 pub struct Query<'a> {
-    /// The operation.
+    /// The operation of the group's root: its anchor, or its last node.
     pub op: &'a Op,
     /// Label for display.
     pub label: &'a str,
-    /// Its operands. Those of a product may be two-byte types if a fused conversion to `f32` was
-    /// elided.
+    /// Operands of that operation. Those of a matrix product may be two-byte types if their
+    /// conversion to `f32` was elided.
     pub operands: &'a [View],
-    /// Destination of the result: contiguous, except for an update, where it is the state.
+    /// Destination of its result: contiguous, except for an update, where it is the state.
     pub output: &'a View,
-    /// The operation with everything fused into it as pointwise and row work, if it is of that
-    /// kind.
+    /// The whole group as elementwise and row work, if it is of that kind.
     pub body: Option<&'a Body>,
-    /// Operations that the body replaces.
+    /// Number of nodes in the group.
     pub fused: usize,
     /// Prologue and epilogue fused around an anchor.
     pub fusion: Option<&'a Fusion>,
-    /// The device.
+    /// Profile of the device that the plan is for.
     pub profile: &'a DeviceProfile,
-    /// The ranges of symbols.
+    /// The shape class of the plan.
     pub class: &'a ShapeClass,
-    /// Knob values that the caller set for the engine that is asked.
+    /// Knob values set for the engine that receives the query.
     pub knobs: &'a KnobValues,
-    /// Whether bits may depend only on an element's own inputs: [`Engine::order`].
+    /// Whether the bits of each result must depend on its own inputs alone; see [`Engine::order`].
     pub deterministic: bool,
-    /// Whether an f16 product with an f16 result may be accumulated in f16:
+    /// Whether an f16 product with an f16 result may be accumulated in f16; see
     /// [`crate::plan::Options::f16_accumulate`].
     pub f16_accumulate: bool,
-    /// Destinations of the other results of the same user kernel, by index.
+    /// Destinations of the other results of the same user kernel, each with its output index.
     pub siblings: &'a [(u32, View)],
-    /// Whether K and V of an attention are states to which this run only appends from `past`, so
-    /// that earlier rows are already final.
+    /// Whether K and V of an attention are states that this run only appends to, from position
+    /// `past` on, so that earlier rows are already final.
     pub past_kv_is_final: bool,
-    /// The first operand as quantised by an earlier kernel: [`Engine::takes`].
+    /// The first operand, if an earlier kernel has quantised it; see [`Engine::takes`].
     pub given: Option<PreparedOperand>,
 }
 
 impl Query<'_> {
-    /// Greatest size of a dimension in this class.
+    /// Returns the maximum of a dimension in the shape class.
     ///
     /// # Errors
     /// Invalid, for a symbol without a range.
@@ -184,16 +183,16 @@ impl Query<'_> {
         self.class.upper(dim)
     }
 
-    /// Whether anything is fused with the operation.
+    /// Returns whether anything is fused with the operation.
     pub fn is_fused(&self) -> bool {
         self.fused > 1 || self.fusion.is_some_and(|fusion| !fusion.is_empty())
     }
 
-    /// Checks that a fusion has one epilogue segment only, and that its buffers fit besides the
-    /// operands and `scratch` buffers of the kernel.
+    /// Checks that the fusion is a single epilogue segment, and that the device can bind its
+    /// buffers in addition to the operands and `scratch` buffers of the kernel.
     ///
     /// # Errors
-    /// The reason, if they do not.
+    /// Returns the reason if either is not the case.
     pub fn only_a_segment(&self, scratch: usize) -> Result<(), String> {
         let Some(fusion) = self.fusion else { return Err(OTHER_OPERATION.into()) };
         if fusion.norm.is_some() || fusion.prologue.is_some() || fusion.segments.len() != 1 {
@@ -221,28 +220,29 @@ impl Query<'_> {
         }
     }
 
-    /// Whether the device runs WGSL kernels (or counts them, as the null device does).
+    /// Returns whether the device runs WGSL kernels (or counts them, as the null device does).
     pub fn is_wgsl(&self) -> bool {
         self.profile.kind != DeviceKind::Cpu
     }
 }
 
-/// The reason of an engine for other operations; reports omit it.
+/// The reason that an engine returns for operations that it never executes; reports omit it.
 pub const OTHER_OPERATION: &str = "executes other operations";
 
 /// One implementation of a group of nodes.
 pub trait Engine: Send + Sync {
-    /// Its name.
+    /// Returns its id.
     fn id(&self) -> &EngineId;
 
-    /// Incremented when the engine launches different work for the same query, which invalidates
-    /// older measurements. Measurements of another crate version are always invalid, so built-in
-    /// engines increment it only between releases. A wrapper returns the version of its engine.
+    /// Returns its version, which is incremented when the engine launches different work for the
+    /// same query; this invalidates older measurements. Measurements of another crate version are
+    /// always invalid, so built-in engines increment it only between releases. A wrapper returns
+    /// the version of the engine that it wraps.
     fn version(&self) -> u32 {
         1
     }
 
-    /// Properties that a choice for this query depends on.
+    /// Returns its properties for this query.
     fn notes(&self, query: &Query) -> Notes {
         Notes {
             deterministic: true,
@@ -252,73 +252,80 @@ pub trait Engine: Send + Sync {
         }
     }
 
-    /// Reduction order of each element, independent of the number of elements, as deterministic
-    /// mode requires. Knobs that are set count.
+    /// Returns the reduction order of each element, which does not depend on the number of
+    /// elements, as deterministic mode requires. It may depend on knob values that are set.
     ///
     /// # Errors
-    /// The reason, if the order depends on the amount of work or is unknown.
+    /// Returns the reason if the order depends on the amount of work or is unknown.
     fn order(&self, _query: &Query) -> Result<ReductionOrder, String> {
         Err("its summation order is unknown".into())
     }
 
-    /// Its knobs for this query; earlier knobs may bound later ones. Values set by the caller are
-    /// checked against these and arrive in [`Query::knobs`].
+    /// Returns its knobs for this query; earlier knobs may bound later ones. Values set by the
+    /// caller are checked against these and arrive in [`Query::knobs`].
     fn knobs(&self, _query: &Query) -> Vec<Knob> {
         Vec::new()
     }
 
-    /// Bytes of temporaries for this query at the upper ends of the shape class, included in the
-    /// plan's workspace. Defaults to what [`Engine::lower`] requests.
+    /// Returns the size in bytes of the temporaries for this query at the upper ends of the shape
+    /// class, which are included in the plan's workspace. The default implementation adds up what
+    /// [`Engine::lower`] requests.
     ///
     /// # Errors
-    /// As [`Engine::lower`].
+    /// Same as [`Engine::lower`].
     fn workspace(&self, query: &Query) -> Result<u64> {
         Lowering::on_paper(query, self.id(), |out| self.lower(query, out))
     }
 
-    /// The weight layout it reads.
+    /// Returns the weight layout that it reads.
     fn weight_layout(&self, _query: &Query) -> WeightLayout {
         WeightLayout::AsStored
     }
 
-    /// Whether it can execute this query, or the reason why not ([`OTHER_OPERATION`] if it never
-    /// could). Asked before everything else.
+    /// Checks that it can execute this query. Called before all other methods for the query.
+    ///
+    /// # Errors
+    /// Returns the reason if it cannot; [`OTHER_OPERATION`] if it never executes the operation.
     fn applies(&self, query: &Query) -> Result<(), String>;
 
-    /// Whether it also executes what is fused with the operation: the rest of a loop
-    /// ([`Query::body`]) or the fusion around an anchor ([`Query::fusion`]). Asked only if there is
-    /// any.
+    /// Checks that it also executes what is fused with the operation: the rest of a pointwise
+    /// fusion ([`Query::body`]) or the fusion around an anchor ([`Query::fusion`]). Called only if
+    /// anything is fused.
+    ///
+    /// # Errors
+    /// Returns the reason if it does not.
     fn fuses(&self, _query: &Query) -> Result<(), String> {
         Err("executes single operations".into())
     }
 
-    /// Whether it has a quant epilogue: it quantises what it stores for the products that follow
-    /// ([`Fusion::quant_epilogue`], which the query has). Asked only if it executes all the rest.
+    /// Checks that it supports the quant epilogue of the query ([`Fusion::quant_epilogue`]): it
+    /// quantises what it stores for the matrix products that follow. Called only if it executes
+    /// everything else.
     ///
     /// # Errors
-    /// The reason, if it does not.
+    /// Returns the reason if it does not.
     fn supports_quant_epilogue(&self, _query: &Query) -> Result<(), String> {
         Err("has no quant epilogue".into())
     }
 
-    /// As [`Engine::supports_quant_epilogue`], with f16 output.
+    /// Same as [`Engine::supports_quant_epilogue`], for a quant epilogue that writes f16.
     ///
     /// # Errors
-    /// The reason, if it has no f16 output epilogue.
+    /// Same as [`Engine::supports_quant_epilogue`].
     fn f16_quant_epilogue(&self, _query: &Query) -> Result<(), String> {
         Err("has no f16 output epilogue".into())
     }
 
-    /// The pre-quantised layout this engine accepts for its first operand, or `None` to take it
-    /// unconverted.
+    /// Returns the layout in which it reads the first operand if an earlier kernel quantises it;
+    /// `None` if it reads that operand unquantised only.
     fn takes(&self, _query: &Query) -> Option<PreparedLayout> {
         None
     }
 
-    /// Its estimated cost.
+    /// Estimates its cost for this query.
     fn cost(&self, query: &Query) -> Cost;
 
-    /// Adds its steps.
+    /// Adds its steps for this query to `out`.
     ///
     /// # Errors
     /// Unsupported or invalid, naming the query, if sizes do not fit the device.

@@ -9,7 +9,7 @@ use crate::error::{Error, Result};
 use crate::ir::Op;
 use crate::kernel::{AssetSpec, catalogue};
 
-/// Gather: rows of a table of any format, or along an axis of a plain tensor.
+/// Engine that gathers rows of a table in any format, or elements along an axis of a plain tensor.
 pub(super) struct Gather {
     id: EngineId,
     rows: bool,
@@ -130,7 +130,7 @@ impl Gather {
     }
 }
 
-/// Writes rows of a state by index.
+/// Engine for scatter, which writes rows of a state at given row indices.
 pub(super) struct Scatter {
     id: EngineId,
 }
@@ -141,7 +141,7 @@ impl Scatter {
     }
 }
 
-/// Elements of a row: all axes but the first.
+/// Returns the elements per row: the product of all dimensions but the first.
 fn row_of(view: &View) -> Dim {
     view.shape.dims()[1..].iter().cloned().fold(Dim::new(1), |a, b| a * b)
 }
@@ -214,7 +214,7 @@ impl Engine for Scatter {
     }
 }
 
-/// Update, concat and pad: copies into parts of the result.
+/// Engine for update, concat and pad, which copy into parts of the result.
 pub(super) struct CopyInto {
     id: EngineId,
 }

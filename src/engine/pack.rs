@@ -1,4 +1,4 @@
-//! A pack that implements a built-in operation, as an engine.
+//! Kernel packs that implement a built-in operation, as engines.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use crate::error::{Error, Result};
 use crate::ir::{self, Op};
 use crate::kernel::pack::{Pack, PackCost};
 
-/// Share of the device's speed that the CPU interpreter reaches.
+/// Factor of a kernel's efficiency if the CPU interpreter runs it.
 const INTERPRETED: f64 = 1e-3;
 
 /// The engine `pack.<name>` for the operation that the pack's manifest `implements`.
@@ -21,7 +21,7 @@ pub struct PackEngine {
 }
 
 impl PackEngine {
-    /// The engine of a pack.
+    /// Creates the engine of a pack.
     ///
     /// # Errors
     /// Invalid, if the manifest implements no operation.
@@ -39,19 +39,21 @@ impl PackEngine {
         Ok(Arc::new(PackEngine { id, pack, version, launch: Custom::new() }))
     }
 
-    /// The pack.
+    /// Returns the pack.
     pub fn pack(&self) -> &Pack {
         &self.pack
     }
 
-    /// The kernel for a query and its cost, or the reason if there is none.
+    /// Returns the pack's kernel for a query and the cost that the manifest states, or the reason
+    /// why the pack does not apply.
     fn call(&self, query: &Query) -> Result<(ir::Custom, PackCost), String> {
         if self.pack.operation() != Some(query.op.name()) {
             return Err(OTHER_OPERATION.into());
         }
         let names = self.pack.inputs().map(|spec| spec.name.to_string());
         for (view, name) in query.operands.iter().zip(names) {
-            // A pack reads plain elements; dequantising a weight for it at each run never pays.
+            // A pack reads plain elements; dequantising a weight for it at each run is never worth
+            // it.
             if view.format != Format::Plain(view.dtype) {
                 return Err(format!("{name} is stored as {}", view.format));
             }
@@ -69,7 +71,7 @@ impl Engine for PackEngine {
         &self.id
     }
 
-    /// Any change of manifest, shader or twin is another version.
+    /// Returns a hash of manifest, shader and native kernels, so that any change is a new version.
     fn version(&self) -> u32 {
         self.version
     }

@@ -1,4 +1,4 @@
-//! Reductions over any axes, as [outer, len, inner].
+//! Reductions over any axes, of operands viewed as `[outer, len, inner]`.
 
 use super::knobs::{Knob, powers};
 use super::lowering::{Call, Lowering, View};
@@ -10,7 +10,7 @@ use crate::kernel::AssetSpec;
 use crate::kernel::catalogue::IN_ORDER;
 use crate::provider::DeviceKind;
 
-/// `reduce_*`.
+/// Engine for the kernels `reduce_*`.
 pub(super) struct Reduce {
     id: EngineId,
     subgroup: bool,
@@ -120,7 +120,8 @@ fn threads(query: &Query) -> Knob {
     Knob::new("threads", "threads of a workgroup, which computes one result", powers(32, most), 128)
 }
 
-/// The view with the reduced axes adjacent (moved last unless they already are), and their range.
+/// Returns the view with the reduced axes adjacent (moved last unless they already are), and their
+/// range.
 fn reduced_together(view: &View, axes: &[usize]) -> (View, std::ops::Range<usize>) {
     let first = axes.first().copied().unwrap_or(0);
     if axes.iter().enumerate().all(|(i, axis)| *axis == first + i) {

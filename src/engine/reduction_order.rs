@@ -1,62 +1,63 @@
 //! Deterministic mode: fixed reduction orders, so that a result has the same bits on the same
 //! device whatever else is computed (batch invariance).
 //!
-//! The inputs of an element are a row of x and a row of w, a token and its visible keys, a window
-//! of an image. The number of rows, tokens, sequences or images, the shape class, the number of
-//! threads and the run may change the time, never the bits. Float sums depend on their order, so
-//! that order may depend only on the inputs of an element. An engine declares its
-//! [`ReductionOrder`], or why it has none, and [`super::choose`] takes the lowest-ranked order that
-//! applies, the same for one row as for many. An order may depend on the operation, formats,
-//! lengths of sums, the device and knobs set by the caller, never on the number of elements. Among
-//! engines of one order the cost decides.
+//! The inputs of an element are a row of x and a row of w, a token and its visible keys, or a
+//! window of an image. The bits never depend on the number of rows, tokens, sequences or images, on
+//! the shape class, on the number of threads, or on other work; these may only change the time.
+//! Float sums depend on their order, so that order may depend only on the inputs of an element. An
+//! engine declares its [`ReductionOrder`], or why it has none, and [`super::choose`] takes the
+//! lowest-ranked order that applies, the same for one row as for many. An order may depend on the
+//! operation, formats, lengths of sums, the device and knobs set by the caller, never on the number
+//! of elements. Among engines with the same order, the cost decides.
 //!
 //! On GPUs nothing is fused in this mode: a driver may contract a multiply and an add of one
 //! kernel, and which nodes share a kernel depends on sizes. The CPU's functions round each
 //! operation, so elementwise work is fused there. Norms, other reductions and rotations are not,
-//! since fused kernels compute them differently. Nor may the cost choose between an engine that
-//! splits sums and one that does not. If no engine has an order, planning fails with the reason of
-//! each.
+//! since fused kernels compute them differently. The cost may not choose between an engine that
+//! splits sums and one that does not. If no engine has an order, planning fails with each engine's
+//! reason.
 
 use std::borrow::Cow;
 
 use super::Query;
 
-/// Order in which an engine does the operations of each element: equal orders give equal bits.
+/// Order in which an engine performs the operations of each element: equal orders yield equal bits.
 ///
-/// An engine with an order accepts every number of rows; beyond the limits of one launch, no other
-/// order replaces it.
+/// An engine with an order accepts every number of rows: if a launch cannot have that many, no
+/// engine with another order replaces it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ReductionOrder {
-    /// Its rank: lower ones first.
+    /// Its rank; lower ranks are preferred.
     rank: u8,
     name: Cow<'static, str>,
 }
 
 impl ReductionOrder {
-    /// An order that is preferred to those of a higher rank.
+    /// Creates an order; lower ranks are preferred.
     pub fn new(rank: u8, name: impl Into<Cow<'static, str>>) -> ReductionOrder {
         ReductionOrder { rank, name: name.into() }
     }
 
-    /// The result does not depend on the order: copies, pointwise work, integer sums.
+    /// Returns the order of operations whose result is the same in any order: copies, pointwise
+    /// work, integer sums.
     pub fn exact() -> ReductionOrder {
         ReductionOrder::new(0, "exact")
     }
 
-    /// The same order, ranked later.
+    /// Returns the same order with its rank raised by `ranks`.
     pub(super) fn after(self, ranks: u8) -> ReductionOrder {
         ReductionOrder { rank: self.rank.saturating_add(ranks), ..self }
     }
 
-    /// Its name in reports.
+    /// Returns its name, for reports.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// The order of sums over a workgroup of `threads`, with subgroups or without.
+    /// Returns the order of sums over a workgroup of `threads`, with or without subgroups.
     ///
     /// # Errors
-    /// The reason, if the subgroup size may differ between kernels.
+    /// Returns the reason if the subgroup size may differ between kernels.
     pub(super) fn of_workgroup(
         query: &Query,
         name: &str,

@@ -27,7 +27,7 @@ use super::{Engine, EngineId};
 use crate::base::Format;
 use crate::error::{Error, Result};
 
-/// Most similar ids suggested for an unknown one.
+/// Maximum number of similar ids suggested for an unknown one.
 const MOST_NEAREST: usize = 8;
 
 /// A list of engines with unique ids. Third-party engines can be added.
@@ -39,7 +39,7 @@ pub struct Registry {
 crate::base::debug_as!(Registry, |this| engines: this.engines.len());
 
 impl Registry {
-    /// The engines of this crate.
+    /// Creates a registry of the engines of this crate.
     pub fn builtin() -> Registry {
         let mut engines: Vec<Arc<dyn Engine>> = Vec::new();
         for format in Format::ALL.into_iter().chain(Format::KEPT) {
@@ -77,7 +77,7 @@ impl Registry {
     /// Adds an engine.
     ///
     /// # Errors
-    /// Invalid, if its id is taken.
+    /// Invalid, if its id is registered already.
     pub fn add(&mut self, engine: Arc<dyn Engine>) -> Result<()> {
         if self.get(engine.id()).is_some() {
             return Err(Error::invalid(format!("engine {} is already registered", engine.id())));
@@ -86,24 +86,24 @@ impl Registry {
         Ok(())
     }
 
-    /// Every engine, in order of addition.
+    /// Returns every engine, in order of addition.
     pub fn engines(&self) -> &[Arc<dyn Engine>] {
         &self.engines
     }
 
-    /// The engine with an id.
+    /// Returns the engine with this id.
     pub fn get(&self, id: &EngineId) -> Option<&Arc<dyn Engine>> {
         self.engines.iter().find(|engine| engine.id() == id)
     }
 
-    /// The error for an unknown id, with the ids that share the longest prefix.
+    /// Builds the error for an unknown id, with the ids that share the longest prefix with it.
     pub(crate) fn unknown(&self, id: &EngineId) -> Error {
         let id = id.as_str();
         let alike = |other: &str| id.bytes().zip(other.bytes()).take_while(|(a, b)| a == b).count();
         let ids = || self.engines.iter().map(|engine| engine.id().as_str());
         let most = ids().map(alike).max().unwrap_or(0);
         let mut text = format!("no engine {id:?} is registered");
-        // A shorter common prefix is no evidence.
+        // A shorter common prefix does not suggest a similar id.
         if most >= 3 {
             let mut nearest: Vec<&str> = ids().filter(|other| alike(other) == most).collect();
             let more = if nearest.len() > MOST_NEAREST { " ..." } else { "" };

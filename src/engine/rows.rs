@@ -1,4 +1,4 @@
-//! Row kernels along the last axis: norms, softmax, argmax. One workgroup per row.
+//! Row kernels along the last axis, with one workgroup per row: norms, softmax, argmax.
 
 use super::knobs::{Knob, powers};
 use super::lowering::{Call, Lowering};
@@ -10,7 +10,7 @@ use crate::kernel::AssetSpec;
 use crate::kernel::catalogue::TOKEN;
 use crate::provider::DeviceKind;
 
-/// One of the row kernels.
+/// Engine for one of the row kernels.
 pub(super) struct Rows {
     id: EngineId,
     kernel: &'static str,
@@ -18,7 +18,7 @@ pub(super) struct Rows {
 }
 
 impl Rows {
-    /// Every row kernel, with subgroups and without.
+    /// Returns an engine for every row kernel, with and without subgroups.
     pub(super) fn all() -> impl Iterator<Item = Rows> {
         ["norm_rms", "norm_layer", "softmax", "argmax"].into_iter().flat_map(|kernel| {
             [true, false].map(|subgroup| {
@@ -122,7 +122,8 @@ impl Engine for Rows {
     }
 }
 
-/// Number of rows, and row length.
+/// Returns the number of rows and the row length of the first operand, at the upper ends of the
+/// shape class.
 pub(super) fn row_sizes(query: &Query) -> (f64, f64) {
     let Some((len, lead)) = query.operands.first().and_then(|x| x.shape.dims().split_last()) else {
         return (1.0, 1.0);
@@ -131,7 +132,7 @@ pub(super) fn row_sizes(query: &Query) -> (f64, f64) {
     (lead.iter().map(upper).product(), upper(len))
 }
 
-/// Threads of a workgroup.
+/// Returns the knob for the threads per workgroup.
 fn threads(query: &Query) -> Knob {
     let (_, columns) = row_sizes(query);
     let most = query.profile.max_threads_per_workgroup.min(256);

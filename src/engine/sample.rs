@@ -1,4 +1,4 @@
-//! On-device sampling of a token from each row of logits: `sample`.
+//! On-device sampling of a token from each row of logits.
 
 use super::lowering::{Call, Lowering};
 use super::{Cost, Engine, EngineId, OTHER_OPERATION, Query, ReductionOrder};
@@ -9,7 +9,7 @@ use crate::kernel::AssetSpec;
 use crate::kernel::catalogue::SAMPLE_THREADS;
 use crate::provider::DeviceKind;
 
-/// `sample`.
+/// Engine for the kernel `sample`.
 pub(super) struct Sample {
     id: EngineId,
 }

@@ -1,8 +1,8 @@
-//! Tuned choices: what the tuner measured on a device, as plans use it.
+//! Tuned choices: what the tuner measured on a device, for use in plans.
 //!
-//! A choice is a hint. Planning checks for every query that its engine exists, applies, has the
-//! same version and accepts the knob values. So a choice that is stale, of another machine or
-//! damaged costs time at most.
+//! A choice is a hint. For every query, planning checks that the chosen engine exists, applies, has
+//! the same version and accepts the knob values. So a choice that is stale, damaged or from a
+//! different machine can only cost time.
 
 use std::collections::BTreeMap;
 
@@ -10,18 +10,18 @@ use serde::{Deserialize, Serialize};
 
 use super::{DriverKey, Engine, EngineId, KnobValues, Query};
 
-/// Identity of a query independent of its place in a graph: 32 hexadecimal digits of a hash of its
+/// Identity of a query, independent of its place in a graph: 32 hexadecimal digits of a hash of its
 /// operation, shapes, types, layouts, fusion, the class's ranges and the device's limits.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct TaskKey(String);
 
 impl TaskKey {
-    /// The key of a textual description.
+    /// Hashes a textual description to a key.
     pub(crate) fn of(text: &str) -> TaskKey {
         TaskKey(blake3::hash(text.as_bytes()).to_hex()[..32].to_string())
     }
 
-    /// The digits.
+    /// Returns the hexadecimal digits.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -36,16 +36,17 @@ pub struct Tuned {
     pub engine_version: u32,
     /// Its knob values; missing ones are at their defaults.
     pub knobs: KnobValues,
-    /// Median seconds.
+    /// Median seconds of the engine when it was measured.
     pub seconds: f64,
-    /// The engine with the lowest estimate.
+    /// The engine with the lowest estimate, against which it was measured.
     pub against: EngineId,
-    /// Its median seconds with default knobs, measured in alternation with the other.
+    /// Median seconds of that engine with default knobs, measured in alternation with the fastest.
     pub against_seconds: f64,
 }
 
 impl Tuned {
-    /// The reason in words: `tuned: 12.3 us against 15.0 us of wgsl.matvec.q4_k`.
+    /// Returns the reason for the choice as text, such as `tuned: 12.3 us against 15.0 us of
+    /// wgsl.matvec.q4_k`.
     pub fn why(&self) -> String {
         let (own, other) = (self.seconds * 1e6, self.against_seconds * 1e6);
         match self.engine == self.against && self.knobs == *KnobValues::NONE {
@@ -54,10 +55,10 @@ impl Tuned {
         }
     }
 
-    /// Whether a plan may use it for this query.
+    /// Checks that a plan may use the choice for this query.
     ///
     /// # Errors
-    /// The reason, if it may not.
+    /// Returns the reason if it may not.
     pub(super) fn holds(&self, engine: &dyn Engine, query: &Query) -> Result<(), String> {
         if engine.version() != self.engine_version {
             let (now, then) = (engine.version(), self.engine_version);
@@ -73,12 +74,12 @@ impl Tuned {
 pub struct TunedChoices {
     /// The device; choices are valid on no other.
     pub device: DriverKey,
-    /// The best choice by task.
+    /// The fastest choice for each task.
     pub choices: BTreeMap<TaskKey, Tuned>,
 }
 
 impl TunedChoices {
-    /// No choices yet.
+    /// Creates an empty set of choices for a device.
     pub fn new(device: DriverKey) -> TunedChoices {
         TunedChoices { device, choices: BTreeMap::new() }
     }

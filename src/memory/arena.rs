@@ -1,9 +1,9 @@
 //! Arena allocation: buffers for tensors with disjoint lifetimes, and their offsets.
 //!
-//! A GPU interface tracks the use of whole buffers, and a dispatch may not read and write one
-//! buffer through different bindings. So tensors are distributed over a few buffers (buffer
-//! colouring) such that no step writes to a buffer that it reads, and each buffer is packed by
-//! lifetime. [`arena`] minimises the sum of the buffers' peaks; [`peak`] is a lower bound.
+//! GPU APIs track the use of whole buffers, and a dispatch may not read and write one buffer
+//! through different bindings. So tensors are distributed over a few buffers (buffer colouring)
+//! such that no step writes to a buffer that it reads, and each buffer is packed by lifetime.
+//! [`arena`] searches for the smallest sum of the buffers' sizes; [`peak`] is a lower bound.
 
 use super::coloring::spread;
 use super::lifetime::Access;
@@ -13,7 +13,7 @@ use super::lifetime::Access;
 pub struct Item {
     /// Size in bytes.
     pub bytes: u64,
-    /// Lifetime: first and last step that touches it.
+    /// Lifetime: the indices of the first and last steps that touch the tensor.
     pub life: (usize, usize),
 }
 
@@ -23,19 +23,20 @@ impl Item {
     }
 }
 
-/// Places of all tensors.
+/// Placement of all tensors in buffers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Arena {
-    /// Buffer and first byte of each tensor; `None` for an absent one.
+    /// Buffer index and byte offset of each tensor; `None` for an item that was `None`.
     pub places: Vec<Option<(usize, u64)>>,
-    /// Bytes of each buffer.
+    /// Size of each buffer in bytes.
     pub buffers: Vec<u64>,
 }
 
-/// The largest sum of bytes, each rounded up to `align`, that are alive at one step.
+/// Returns the largest total size in bytes of the tensors alive at one step, with each size rounded
+/// up to a multiple of `align`.
 ///
 /// # Panics
-/// If `align` is 0; possibly if a lifetime ends before it begins.
+/// Panics if `align` is 0, and may panic if a lifetime ends before it begins.
 pub fn peak(items: &[Option<Item>], align: u64) -> u64 {
     let end = items.iter().flatten().map(|item| item.life.1 + 1).max().unwrap_or(0);
     let mut live = vec![0u64; end];
@@ -46,11 +47,12 @@ pub fn peak(items: &[Option<Item>], align: u64) -> u64 {
     live.into_iter().max().unwrap_or(0)
 }
 
-/// Places every tensor that is `Some`, at multiples of `align`. No step of `steps` writes to a
-/// buffer that it reads, nor to one buffer twice. Equal arguments give equal arenas.
+/// Places every tensor that is `Some`, at multiples of `align` bytes. No step of `steps` writes to
+/// a buffer that it reads, or writes two tensors in the same buffer. Equal arguments yield equal
+/// arenas.
 ///
 /// # Panics
-/// If `align` is 0; possibly if a lifetime ends before it begins.
+/// Panics if `align` is 0, and may panic if a lifetime ends before it begins.
 pub fn arena(steps: &[Access], items: &[Option<Item>], align: u64) -> Arena {
     let which: Vec<usize> = (0..items.len()).filter(|i| items[*i].is_some()).collect();
     let placed: Vec<Item> = items
@@ -62,7 +64,8 @@ pub fn arena(steps: &[Access], items: &[Option<Item>], align: u64) -> Arena {
     packed(&placed, &which, &buffers, items.len())
 }
 
-/// Packs every buffer on its own; `which` are the indices of the `placed` tensors, of `count`.
+/// Packs each buffer separately. `buffers` holds the buffer of each of the `placed` tensors,
+/// `which` their indices among all `count` tensors.
 fn packed(placed: &[Item], which: &[usize], buffers: &[usize], count: usize) -> Arena {
     let mut arena = Arena { places: vec![None; count], buffers: Vec::new() };
     for number in 0..buffers.iter().max().map_or(0, |most| most + 1) {
@@ -81,7 +84,8 @@ fn packed(placed: &[Item], which: &[usize], buffers: &[usize], count: usize) -> 
     arena
 }
 
-/// An offset for each item and the size of the buffer: the best of a few placement orders.
+/// Returns the offset of each item in a buffer and the buffer's size, in bytes, from the best of a
+/// few orders of placement.
 fn pack(items: &[Item]) -> (Vec<u64>, u64) {
     let length = |item: &Item| (item.life.1 - item.life.0) as u64 + 1;
     let keys: [&dyn Fn(&Item) -> u64; 4] = [
@@ -107,7 +111,8 @@ fn pack(items: &[Item]) -> (Vec<u64>, u64) {
     best.unwrap_or_default()
 }
 
-/// Best fit: each item in turn in the smallest gap among overlapping lifetimes, else after them.
+/// Best fit: places each item in the smallest gap between items with overlapping lifetimes, or
+/// after them if no gap is large enough.
 fn pack_in(items: &[Item], order: &[usize]) -> (Vec<u64>, u64) {
     let mut offsets = vec![0; items.len()];
     let mut placed: Vec<usize> = Vec::with_capacity(items.len());
@@ -140,7 +145,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// Steps that each write one tensor and read some of those before; the last ones are kept.
+    /// Builds steps that each write one tensor and read some earlier ones; the last tensor is kept.
     fn graph(raw: &[(u64, [usize; 3])]) -> (Vec<Access>, Vec<Option<Item>>) {
         let steps: Vec<Access> = raw
             .iter()
@@ -200,7 +205,7 @@ mod tests {
 
     #[test]
     fn small_results_between_large_ones_do_not_hold_a_large_buffer() {
-        // Large to small to small to large: in two buffers, both would be large.
+        // Sizes are large, small, small, large: with two buffers, both would be large.
         let chain = [(25_600, [0; 3]), (256, [1, 0, 0]), (256, [1, 0, 0]), (25_600, [1, 0, 0])];
         assert_eq!(total(&chain), (25_600 + 512, 25_600 + 256));
     }

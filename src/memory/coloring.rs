@@ -1,10 +1,10 @@
-//! Buffer colouring: which of a few buffers each tensor lies in, by beam search in step order.
+//! Buffer colouring: assigns each tensor to one of a few buffers, by beam search in step order.
 //!
 //! The buffers are the colours of a graph whose edges join tensors that one step reads and writes.
 //! The cost of a colouring is the sum of the buffers' peaks of live bytes. Few tensors are alive at
 //! any step, so there are few live placements: the beam keeps the best, and of states with equal
-//! live placements only the cheapest. Unlike a greedy choice, it sees later effects: in a model of
-//! equal layers it settles on one pattern for all of them.
+//! live placements only the cheapest. Unlike a greedy choice, it considers later effects: in a
+//! model of equal layers it finds one pattern for all of them.
 
 use std::collections::HashSet;
 
@@ -19,10 +19,10 @@ const BUFFERS: usize = 8;
 const NARROW: usize = 8;
 /// Widest beam of the second attempt, if the first found no optimal colouring.
 const WIDE: usize = 256;
-/// Choices that the second attempt considers in all; some milliseconds.
+/// Maximum choices that the second attempt considers, which takes some milliseconds.
 const CHOICES: usize = 50_000;
-/// Maximum tensors for a third attempt, in which states also differ by the sizes of their buffers:
-/// an equal cost so far may leave less room later.
+/// Maximum tensors for a third attempt, which also distinguishes states by the sizes of their
+/// buffers: of two states with equal cost, one may leave less room later.
 const FEW: usize = 32;
 /// Steps within which a write to the same buffer may make another step wait.
 const NEAR: usize = 3;
@@ -36,23 +36,23 @@ struct Way {
     live: SmallVec<[u64; BUFFERS]>,
     peaks: SmallVec<[u64; BUFFERS]>,
     written: SmallVec<[usize; BUFFERS]>,
-    /// Writes to a buffer that had just been written.
+    /// Number of writes to a buffer that was written at most `NEAR` steps before.
     waits: usize,
     /// Hash of `alive`.
     key: u64,
-    /// Its last choice, as an index into the list of all.
+    /// Index of this state's last choice in the list of all choices.
     last: usize,
 }
 
-/// A tensor assigned to a buffer, after a previous choice.
+/// The assignment of one tensor to a buffer, with the index of the previous choice.
 struct Choice {
     before: usize,
     tensor: usize,
     buffer: usize,
 }
 
-/// A buffer for each of `items`, which are the tensors `which` of those that the steps touch. No
-/// colouring costs less than `least`.
+/// Returns a buffer index for each of `items`; `which` holds the tensor number of each item in
+/// `steps`. No colouring costs less than `least`.
 pub(super) fn spread(steps: &[Access], which: &[usize], items: &[Item], least: u64) -> Vec<usize> {
     let apart = apart(steps, which);
     let wide = (CHOICES / BUFFERS / items.len().max(1)).clamp(NARROW, WIDE);
@@ -75,8 +75,8 @@ pub(super) fn spread(steps: &[Access], which: &[usize], items: &[Item], least: u
     }
 }
 
-/// For each tensor, in order, those that conflict because one step reads one and writes the other;
-/// and those that one step writes together with it.
+/// Returns, for each item, the sorted items that must not share its buffer: one step reads one and
+/// writes the other, or writes both.
 fn apart(steps: &[Access], which: &[usize]) -> Vec<Vec<usize>> {
     let mut place = vec![None; which.iter().max().map_or(0, |most| most + 1)];
     which.iter().enumerate().for_each(|(i, tensor)| place[*tensor] = Some(i));
@@ -98,8 +98,9 @@ fn apart(steps: &[Access], which: &[usize]) -> Vec<Vec<usize>> {
     apart
 }
 
-/// The best colouring that a beam of `width` finds, with its cost; `None` if a tensor finds no free
-/// buffer in any state. `by_size`: states with other buffer sizes are distinct.
+/// Returns the cost and the buffers of the best colouring that a beam of `width` states finds;
+/// `None` if no state has a free buffer for some tensor. With `by_size`, states with different
+/// buffer sizes are distinct.
 fn beam(
     items: &[Item],
     apart: &[Vec<usize>],
@@ -119,7 +120,7 @@ fn beam(
         key: 0,
         last: 0,
     };
-    // Some buffer holds the largest tensor in any case, so that much is free.
+    // In any colouring some buffer holds the largest tensor, so that much costs nothing.
     first.peaks[0] = items.iter().map(|item| item.bytes).max().unwrap_or(0);
     let mut ways = vec![first];
     for i in order {
@@ -151,7 +152,7 @@ fn bury(way: &mut Way, items: &[Item], now: usize) {
     });
 }
 
-/// The best states with one more tensor.
+/// Extends the states by a choice of buffer for item `i` and returns the best.
 fn grown(
     ways: &[Way],
     i: usize,
@@ -207,7 +208,7 @@ fn grown(
     next.into_iter().map(grow).collect()
 }
 
-/// Pseudo-random bits, the same for the same pair (splitmix64).
+/// Hashes a pair to pseudo-random bits (SplitMix64).
 fn stamp(i: usize, buffer: usize) -> u64 {
     let mut z = ((i as u64) << 32 | buffer as u64).wrapping_add(0x9e37_79b9_7f4a_7c15);
     z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);

@@ -3,17 +3,17 @@
 /// Tensors that one step touches, by index.
 #[derive(Clone, Debug, Default)]
 pub struct Access {
-    /// Tensors that it reads.
+    /// Tensors that the step reads.
     pub reads: Vec<usize>,
-    /// Tensors that it writes.
+    /// Tensors that the step writes.
     pub writes: Vec<usize>,
 }
 
-/// First and last step that touches each of `count` tensors; `None` if none does. Tensors in `kept`
-/// live one step past the last.
+/// Returns the indices of the first and last steps that touch each of `count` tensors; `None` if no
+/// step does. Tensors in `kept` live one step past the last step.
 ///
 /// # Panics
-/// If a tensor in `steps` or `kept` is not below `count`.
+/// Panics if a tensor index in `steps` or `kept` is not below `count`.
 pub fn lifetimes(steps: &[Access], count: usize, kept: &[usize]) -> Vec<Option<(usize, usize)>> {
     let mut lives: Vec<Option<(usize, usize)>> = vec![None; count];
     let mut touch = |tensor: usize, at: usize| {

@@ -1,8 +1,9 @@
-//! Device memory: how intermediates share buffers, and a pool of reusable buffers under a budget.
+//! Device memory: the placement of intermediates in shared buffers, and a buffer pool with a
+//! budget.
 //!
-//! `lifetime`, `coloring` and `arena` are pure: numbers in, offsets out. `pool` holds device
-//! buffers. Absent on purpose: graphs and plans; a pass of `plan` calls these with step numbers and
-//! sizes.
+//! `lifetime`, `coloring` and `arena` are pure: they compute offsets from step numbers and sizes.
+//! `pool` holds device buffers. Nothing here knows of graphs or plans; a pass of `plan` calls these
+//! functions.
 
 pub mod arena;
 mod coloring;

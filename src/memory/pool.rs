@@ -1,9 +1,10 @@
 //! Buffer pool with a memory budget.
 //!
 //! Drivers allocate slowly and do not always report failure in time, so freed buffers are kept by
-//! size class and reused, and a budget is checked before the driver is asked. If a request would
-//! exceed it, idle buffers are freed first. Only then is the error out of memory, with need and
-//! have, and the pool stays usable.
+//! size class and reused, and a budget is checked before the driver is called. If a request would
+//! exceed the budget, idle buffers are freed first. If the request still does not fit, it fails
+//! with an out-of-memory error that gives the bytes needed and available, and the pool stays
+//! usable.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -32,34 +33,36 @@ struct State {
     live_bytes: u64,
 }
 
-/// A buffer of a pool, returned to it on drop. Its contents are undefined.
+/// A buffer from a pool, returned to the pool on drop. Its initial contents are undefined.
 pub struct PooledBuffer {
     shared: Arc<Shared>,
     id: BufferId,
-    /// Bytes of the size class.
+    /// Size class in bytes.
     class: u64,
     bytes: u64,
 }
 
 crate::base::debug_as!(PooledBuffer, |this| id: this.id, bytes: this.bytes);
 
-/// Size classes: eighths of powers of two, so that a buffer is at most a seventh larger than
-/// requested (small ones 256 bytes). `None` above 2^63 bytes.
+/// Rounds a size up to its size class: to a multiple of 256 bytes or, if that is more, of an eighth
+/// of the next power of two. So a buffer is less than 256 bytes or a quarter larger than requested.
+/// `None` above 2^63 bytes.
 fn size_class(bytes: u64) -> Option<u64> {
     let step = (bytes.max(1).checked_next_power_of_two()? / 8).max(256);
     bytes.max(1).checked_next_multiple_of(step)
 }
 
 impl Pool {
-    /// An empty pool; `budget` in bytes, `None` for the device's own limit.
+    /// Creates an empty pool. `budget` is in bytes; `None` leaves only the device's own limit.
     pub fn new(device: Arc<dyn Device>, budget: Option<u64>) -> Pool {
         Pool { shared: Arc::new(Shared { device, budget, state: Mutex::default() }) }
     }
 
-    /// A buffer of at least this many bytes.
+    /// Takes a buffer of at least `bytes` bytes: an idle one of the same size class, or a new one.
     ///
     /// # Errors
-    /// Out of memory, with need and have, after every idle buffer was freed.
+    /// Out of memory, with the bytes needed and available, if the buffer does not fit after every
+    /// idle buffer was freed; any other error of the device.
     pub fn take(&self, bytes: u64, usage: Usage) -> Result<PooledBuffer> {
         let Some(class) = size_class(bytes) else {
             let have = self.shared.device.profile().memory_bytes;
@@ -84,12 +87,12 @@ impl Pool {
         self.shared.trim(&mut self.shared.state());
     }
 
-    /// The budget in bytes; `None` for the device's own limit.
+    /// Returns the budget in bytes; `None` if only the device's own limit applies.
     pub fn budget(&self) -> Option<u64> {
         self.shared.budget
     }
 
-    /// Bytes in use, and bytes kept idle.
+    /// Returns the total sizes in bytes of the buffers in use and of the idle buffers.
     pub fn usage(&self) -> (u64, u64) {
         let state = self.shared.state();
         (state.live_bytes, state.idle_bytes)
@@ -135,7 +138,7 @@ impl Shared {
 }
 
 impl PooledBuffer {
-    /// The requested part.
+    /// Returns the requested range, without the rest of the size class.
     pub fn range(&self) -> BufferRange {
         BufferRange { buffer: self.id, offset: 0, bytes: self.bytes }
     }
@@ -162,6 +165,7 @@ mod tests {
     use super::*;
     use crate::provider::{NullProvider, OpenOptions};
 
+    /// The buffer pool reuses a freed buffer and keeps to its budget.
     #[test]
     fn reuses_evicts_and_refuses() {
         let device = NullProvider::device(&OpenOptions::default());

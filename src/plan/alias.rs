@@ -1,8 +1,9 @@
-//! Memory for results; views cost none.
+//! The pass `alias`: gives every result memory. Views need none of their own.
 //!
 //! Every node that computes gets a tensor. Reshapes, transposes, slices and expands become strides
-//! over the tensor of their operand. A reshape whose strides cannot express it becomes a copy. The
-//! new part of a state is computed in the state itself.
+//! over the tensor of their operand. A reshape that strides cannot express becomes a copy. The rows
+//! that an update writes to a state are computed in the state's own tensor if nothing else reads
+//! them.
 
 use std::collections::HashMap;
 
@@ -73,8 +74,8 @@ struct InPlace {
     at: Dim,
 }
 
-/// Updates that need no copy, by the node that computes the new part. The part, or a reshape of it,
-/// must have no other reader, and the old state none at all.
+/// Finds the updates that need no copy, keyed by the node that computes the new part. The new part
+/// (or a reshape of it) and the old state may have no reader except the update.
 fn updates_in_place(graph: &Graph) -> HashMap<NodeId, InPlace> {
     let users = graph.users();
     let wanted = |id: NodeId| graph.outputs().iter().any(|(_, output)| *output == id);
@@ -97,7 +98,7 @@ fn updates_in_place(graph: &Graph) -> HashMap<NodeId, InPlace> {
     found
 }
 
-/// The rows of a state that a node computes for its update.
+/// Returns the view of the rows of a state that a node computes for an update.
 fn in_state(states: &HashMap<NodeId, View>, to: &InPlace, node: &Node) -> View {
     let state = &states[&to.state];
     let format = Format::Plain(node.dtype);
@@ -152,7 +153,7 @@ fn constant(builder: &mut PlanBuilder, node: &Node, words: &[u32]) -> View {
     view
 }
 
-/// The operand seen through an alias operation; `None` if strides cannot express it.
+/// Returns the view of `operand` through an alias node; `None` if strides cannot express it.
 pub(super) fn seen_as(operand: &View, node: &Node) -> Option<View> {
     let layout = match &node.op {
         Op::Transpose(perm) => Layout {

@@ -5,19 +5,19 @@ use serde::Serialize;
 /// Times of a plan's steps and runs on a device.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Analysis {
-    /// The device, `provider:index`.
+    /// The device, as `provider:index`.
     pub device: String,
     /// The clock that timed the steps.
     pub clock: StepClock,
-    /// Runs that were measured, after the warm-up.
+    /// Number of measured runs, after the warm-up.
     pub runs: usize,
     /// Bytes per second of a copy on the device, reads and writes together.
     pub bandwidth: u64,
-    /// Each step of the plan.
+    /// Seconds of each step, in the order of the plan.
     pub steps: Vec<Spread>,
-    /// Wall time of a whole run that is read back, without timestamps in it.
+    /// Wall time of a whole run, including the downloads, without timestamps.
     pub run: Spread,
-    /// Its host part, until the device has the work: arguments, encoding, submit.
+    /// The part of `run` until the device has the work: arguments, encoding and submit on the host.
     pub host: Spread,
     /// Kernel launches of one run.
     pub dispatches: u64,
@@ -25,7 +25,7 @@ pub struct Analysis {
     pub submits: u64,
     /// Waits of one run.
     pub waits: u64,
-    /// Start and end of each step of the last measured run, in seconds after the start of its
+    /// Start and end of each step of the last measured run, in seconds after the start of the run's
     /// submit.
     pub spans: Vec<(f64, f64)>,
 }
@@ -41,7 +41,7 @@ pub enum StepClock {
 }
 
 impl StepClock {
-    /// Its name in reports.
+    /// Returns its description in reports.
     pub fn describe(self) -> &'static str {
         match self {
             StepClock::Device => "device timestamps around each step",
@@ -62,7 +62,7 @@ pub struct Spread {
 }
 
 impl Spread {
-    /// The spread of these samples; zeros if there are none.
+    /// Computes the spread of these samples; zeros if there are none.
     pub fn of(mut seconds: Vec<f64>) -> Spread {
         seconds.sort_by(f64::total_cmp);
         let (Some(min), Some(max)) = (seconds.first(), seconds.last()) else {

@@ -11,7 +11,7 @@ use crate::provider::{Args, BufferId, BufferRange};
 ///
 /// A buffer starts at a multiple of the device's binding alignment and holds at least the bytes of
 /// its slot ([`Plan::slot_bytes`]); elements are row-major without gaps. A buffer that a run writes
-/// (outputs, states, workspace) overlaps no other buffer of the run.
+/// (output, state or workspace) may not be bound a second time in the run.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Bindings {
     /// A value for every symbol of the plan.
@@ -28,10 +28,12 @@ pub struct Bindings {
 }
 
 impl Bindings {
-    /// The arguments of a submit whose slots `open` are supplied.
+    /// Checks the bindings and converts them to the arguments of a submit. `open` lists the slots
+    /// for which the caller supplies buffers.
     ///
     /// # Errors
-    /// Invalid, naming the slot that is missing, too small, unknown or overlapping.
+    /// Invalid, if the symbols do not fit the plan, or if an input or buffer is missing, of the
+    /// wrong size, unknown or shared with one that is written; the message names it.
     pub fn resolve(mut self, plan: &Plan, open: &[u32]) -> Result<Args> {
         self.resolve_inner(plan, open).map_err(|e| e.context(format_args!("plan {}", plan.name)))
     }
@@ -111,7 +113,7 @@ impl Bindings {
 }
 
 impl Plan {
-    /// Names of the weights and states that it needs.
+    /// Iterates over the names of the weights and states that the plan needs.
     pub fn resident_names(&self) -> impl Iterator<Item = &str> {
         self.slots
             .iter()
@@ -123,15 +125,15 @@ impl Plan {
             .map(String::as_str)
     }
 
-    /// Bytes of each workspace buffer for intermediates, in order.
+    /// Returns the size in bytes of each workspace buffer for intermediates, in order.
     pub fn workspace(&self) -> Vec<u64> {
         let slots = self.slots.iter().zip(&self.recording.slots);
         let arena = slots.filter(|(role, _)| matches!(role, SlotRole::Arena(_)));
         arena.map(|(_, slot)| slot.bytes).collect()
     }
 
-    /// Bytes of the buffer for a bound input or output, a weight or a state; `None` if the plan has
-    /// no such slot.
+    /// Returns the size in bytes of the buffer for a bound input or output, a weight or a state;
+    /// `None` if the plan has no such slot.
     pub fn slot_bytes(&self, role: &SlotRole) -> Option<u64> {
         let place = self.slots.iter().position(|slot| slot == role)?;
         Some(self.recording.slots[place].bytes)
@@ -175,7 +177,7 @@ mod tests {
         }
     }
 
-    /// Every slot but that of uploads.
+    /// Returns the index of every slot except that of uploads.
     fn open(plan: &Plan) -> Vec<u32> {
         let slots = plan.slots.iter().enumerate();
         slots.filter(|(_, r)| **r != SlotRole::Inputs).map(|(i, _)| i as u32).collect()

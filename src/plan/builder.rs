@@ -10,28 +10,28 @@ use crate::error::{Error, Result};
 use crate::ir::{Graph, NodeId};
 use crate::provider::{DeviceProfile, Recording};
 
-/// The engine chosen for a node, and why.
+/// The engine chosen for a group, and why.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct NodeChoice {
-    /// The node of the plan's graph.
+    /// The node that represents the group: the anchor, or the last node.
     pub node: NodeId,
     /// Operation and label, for display.
     pub label: String,
     /// The engine; `None` for the copy of a view.
     pub engine: Option<EngineId>,
-    /// Estimated seconds; for a tuned choice, those of the engine it was measured against.
+    /// Estimated seconds; for a tuned choice, the estimate of the engine that it replaces.
     pub seconds: f64,
-    /// The reason in words.
+    /// The reason for the choice, as text.
     pub why: String,
-    /// The measured choice, if it was used.
+    /// The tuned choice, if it was used.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tuned: Option<Tuned>,
-    /// Every engine for the operation.
+    /// Every engine that was considered.
     pub candidates: Vec<Candidate>,
 }
 
 impl NodeChoice {
-    /// Knob values of the engine: as tuned, else as the caller set them.
+    /// Returns the knob values of the engine: the tuned ones, else those that the caller set.
     pub(super) fn knobs<'k>(&'k self, options: &'k Options) -> &'k KnobValues {
         match (&self.tuned, &self.engine) {
             (Some(tuned), _) => &tuned.knobs,
@@ -41,7 +41,7 @@ impl NodeChoice {
     }
 }
 
-/// Location of a tensor: slot of the recording and first byte.
+/// Location of a tensor: a slot of the recording and the byte offset in it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Place {
     pub(super) slot: u32,
@@ -66,15 +66,15 @@ pub struct PlanBuilder<'a> {
     pub(super) deps: Option<std::rc::Rc<Deps>>,
     /// After `fuse`: groups of fused nodes, in a valid order.
     pub(super) groups: Vec<Group>,
-    /// After `choose`: in the order of the nodes that execute.
+    /// After `choose`: the choice for each group, in the same order.
     pub(super) choices: Vec<NodeChoice>,
     pub(super) tensors: Vec<Tensor>,
     pub(super) steps: Vec<Step>,
-    /// After `lower`: outputs, each without gaps.
+    /// After `lower`: downloaded outputs, each with a view without gaps.
     pub(super) output_views: Vec<(String, View)>,
     /// After `lower`: outputs bound to buffers, with the tensor that each covers entirely.
     pub(super) bound_outputs: Vec<(String, TensorId)>,
-    /// After `memory`: the place of each tensor.
+    /// After `memory`: the location of each tensor.
     pub(super) places: Vec<Place>,
     pub(super) slots: Vec<SlotRole>,
     pub(super) recording: Recording,
@@ -126,10 +126,10 @@ impl<'a> PlanBuilder<'a> {
         Ok(())
     }
 
-    /// Runs every pass up to this one.
+    /// Runs every pass up to and including `pass`.
     ///
     /// # Errors
-    /// Invalid, for a pass that does not exist; else as the passes.
+    /// Invalid, for a pass that does not exist. Otherwise, the error of the pass that fails.
     pub(super) fn after(mut self, pass: &str) -> Result<PlanBuilder<'a>> {
         let last = PASSES.iter().position(|known| known.name == pass);
         let last = last.ok_or_else(|| Error::invalid(format!("no pass {pass:?}")))?;
@@ -156,7 +156,8 @@ impl<'a> PlanBuilder<'a> {
         }
     }
 
-    /// Description of a group for display: its labels, and the operations without one, in order.
+    /// Describes a group for display: the label of each node, or its operation if it has none, in
+    /// order.
     pub(super) fn describe_all(&self, nodes: &[NodeId], root: NodeId) -> String {
         const MOST: usize = 6;
         if nodes.len() == 1 {
@@ -173,13 +174,13 @@ impl<'a> PlanBuilder<'a> {
         text
     }
 
-    /// Operation and label of a node, for display.
+    /// Describes a node for display: its operation and label.
     pub(super) fn describe(&self, id: NodeId) -> String {
         describe(&self.graph, id)
     }
 }
 
-/// Operation and label of a node, for display.
+/// Describes a node for display: its operation and label.
 pub(super) fn describe(graph: &Graph, id: NodeId) -> String {
     let node = graph.node(id);
     match node.label.as_str() {

@@ -2,8 +2,8 @@
 
 use super::Options;
 use super::builder::{NodeChoice, PlanBuilder};
-use super::choose::{is_copy, operands, query};
 use super::fusion::Group;
+use super::group_query::{GroupQuery, is_copy};
 use crate::base::ShapeClass;
 use crate::broken_invariant;
 use crate::engine::{Cost, EngineId, Knob, Notes, Query, Verdict, WeightLayout};
@@ -11,26 +11,26 @@ use crate::error::Result;
 use crate::ir::{Graph, NodeId};
 use crate::provider::DeviceProfile;
 
-/// One group of nodes, executed by one engine, and the engines for it.
+/// A group of nodes that one engine executes, with the candidate engines.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Candidates {
-    /// The node that represents the group: the anchor, or the last.
+    /// The node that represents the group: the anchor, or the last node.
     pub node: NodeId,
     /// All nodes of the group.
     pub nodes: Vec<NodeId>,
-    /// Labels and operations, for display.
+    /// Labels or operations of its nodes, for display.
     pub label: String,
     /// The engine that a plan chooses; `None` for the copy of a view.
     pub engine: Option<EngineId>,
-    /// The reason in words.
+    /// The reason for that choice, as text.
     pub why: String,
-    /// Engines that can execute the group, the best by estimate first.
+    /// Engines that can execute the group, best estimate first.
     pub can: Vec<Offer>,
-    /// Engines for the operation that cannot execute this one, with the reason.
+    /// Engines that execute the operation but not this group, each with the reason.
     pub cannot: Vec<(EngineId, String)>,
 }
 
-/// What an engine offers for a group.
+/// An engine that can execute a group, with its estimate and properties.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Offer {
     /// The engine.
@@ -39,9 +39,9 @@ pub struct Offer {
     pub seconds: f64,
     /// The cost that the estimate is computed from.
     pub cost: Cost,
-    /// Its properties for this query.
+    /// Its properties when it executes the group.
     pub notes: Notes,
-    /// Its knobs.
+    /// Its knobs for the group.
     pub knobs: Vec<Knob>,
     /// Bytes of its temporaries, part of the plan's workspace.
     pub workspace: u64,
@@ -49,17 +49,17 @@ pub struct Offer {
     pub weight_layout: WeightLayout,
 }
 
-/// The groups of a plan of this graph in execution order, each with every engine for it.
+/// Returns the groups of a graph's plan in execution order, each with every candidate engine.
 ///
 /// # Errors
-/// As [`super::Plan::new`].
+/// Same as [`super::Plan::new`].
 pub fn candidates(
     graph: &Graph,
     class: &ShapeClass,
     profile: &DeviceProfile,
     options: &Options,
 ) -> Result<Vec<Candidates>> {
-    let builder = PlanBuilder::new(graph, class, profile, options).after("choose")?;
+    let builder = PlanBuilder::new(graph, class, profile, options).after("fuse_quant")?;
     builder
         .groups
         .iter()
@@ -81,8 +81,8 @@ fn of(builder: &PlanBuilder, group: &Group, choice: &NodeChoice) -> Result<Candi
     if is_copy(builder, group) {
         return Ok(found);
     }
-    let operands = operands(builder, group);
-    let query = query(builder, group, &choice.label, &operands);
+    let seen = GroupQuery::new(builder, group, &choice.label);
+    let query = seen.query();
     for candidate in &choice.candidates {
         let id = candidate.engine.clone();
         match &candidate.verdict {
@@ -133,7 +133,7 @@ mod tests {
                 let profile = DeviceProfile::known(name).unwrap();
                 let options = Options::new(&registry);
                 let builder = PlanBuilder::new(&case.graph, &class, &profile, &options);
-                let Ok(mut builder) = builder.after("choose") else { continue };
+                let Ok(mut builder) = builder.after("fuse_quant") else { continue };
                 let before = builder.tensors.len();
                 let groups = builder.groups.clone();
                 let said: u64 = groups

@@ -1,13 +1,13 @@
-//! Estimated traffic and arithmetic of each step, noted after its engine has lowered it.
+//! Estimated traffic and arithmetic of each step, filled in once an engine has lowered the group.
 
 use super::builder::PlanBuilder;
 use crate::engine::{Cost, Estimate, View};
 
-/// Share of a device's peak bandwidth that a copy reaches.
+/// Fraction of a device's peak bandwidth that a copy reaches.
 const COPY_EFFICIENCY: f64 = 0.8;
 
-/// Distributes the cost of one group over the steps from `first` on, in proportion to the bytes
-/// they bind. Without a cost they are copies of what they bind.
+/// Distributes the cost of one group over its steps, which start at index `first`, in proportion to
+/// the bytes that they bind. Without a cost, the steps are estimated as copies of what they bind.
 pub(super) fn note(
     builder: &mut PlanBuilder,
     first: usize,
@@ -48,7 +48,7 @@ pub(super) fn note(
     }
 }
 
-/// `f32[1, 576] q4_k[1536, 576] -> f32[1, 1536]`.
+/// Formats operands and result, for example as `f32[1, 576] q4_k[1536, 576] -> f32[1, 1536]`.
 pub(super) fn shapes(operands: &[View], output: &View) -> String {
     let one = |view: &View| format!("{}{}", view.format, view.shape);
     let operands: Vec<String> = operands.iter().map(one).collect();

@@ -1,7 +1,7 @@
-//! Plan files: a header line with a checksum, then JSON, all of it untrusted.
+//! Plan files: a header line with a checksum, then JSON. No part of it is trusted.
 //!
 //! ```text
-//! warploom-plan 2 <blake3 of the rest, in hex> <bytes of the rest>
+//! warploom-plan <version> <blake3 of the rest, in hex> <bytes of the rest>
 //! {"name":..}
 //! ```
 //!
@@ -9,8 +9,8 @@
 //!
 //! The checksum finds damage, not malice: a file is verified like any untrusted input. After
 //! [`Plan::load`] every index, range and size that the host or a device's checks rely on is in
-//! bounds. The kernels themselves are programs, which a GPU runs without bounds checks of its own:
-//! load plans only from sources whose programs you would run.
+//! bounds. The kernels themselves are programs, and native kernels run without bounds checks: load
+//! plans only from sources you trust.
 
 use super::{PartitionedPlan, Plan};
 use crate::base::Checksummed;
@@ -21,21 +21,21 @@ const PLAN: Checksummed =
 const PARTITIONED: Checksummed = Checksummed { magic: "warploom-partitioned-plan", ..PLAN };
 
 impl Plan {
-    /// The bytes of a plan file. Equal plans give equal bytes.
+    /// Serialises the plan to the bytes of a plan file. Equal plans yield equal bytes.
     ///
     /// # Errors
-    /// Invalid if the plan is: only a loadable plan is saved.
+    /// Invalid, if [`Plan::verify`] rejects the plan: only a loadable plan is saved.
     pub fn save(&self) -> Result<Vec<u8>> {
         self.verify()?;
         PLAN.write(self)
     }
 
-    /// Loads a plan from the bytes of a file. Kernels in the languages of providers (twins of
-    /// packs) run without index checks: load plans only from people you trust.
+    /// Loads a plan from the bytes of a file. A plan can contain native kernels, which run without
+    /// bounds checks: load plans only from sources you trust.
     ///
     /// # Errors
-    /// Bad file, saying what is wrong and where: not a plan file, another version, damaged, or a
-    /// plan that breaks a rule of [`Plan::verify`].
+    /// Bad file, naming the fault and its place: the bytes are not a plan file, have a different
+    /// version, are damaged, or hold a plan that [`Plan::verify`] rejects.
     pub fn load(bytes: &[u8]) -> Result<Plan> {
         let plan: Plan = PLAN.read(bytes)?;
         plan.verify().map_err(|e| PLAN.bad(e))?;
@@ -44,19 +44,19 @@ impl Plan {
 }
 
 impl PartitionedPlan {
-    /// The bytes of a plan file, as [`Plan::save`].
+    /// Serialises the plan to the bytes of a plan file. Equal plans yield equal bytes.
     ///
     /// # Errors
-    /// As [`Plan::save`].
+    /// Invalid, if [`PartitionedPlan::verify`] rejects the plan.
     pub fn save(&self) -> Result<Vec<u8>> {
         self.verify()?;
         PARTITIONED.write(self)
     }
 
-    /// Loads a plan from the bytes of a file.
+    /// Loads a plan from the bytes of a file. The warning of [`Plan::load`] applies.
     ///
     /// # Errors
-    /// As [`Plan::load`].
+    /// Same as [`Plan::load`].
     pub fn load(bytes: &[u8]) -> Result<PartitionedPlan> {
         let plan: PartitionedPlan = PARTITIONED.read(bytes)?;
         plan.verify().map_err(|e| PLAN.bad(e))?;

@@ -1,20 +1,21 @@
-//! Fused activation quantisation: the kernel that computes a product's operand also quantises it
-//! (quant epilogue).
+//! Fused activation quantisation: the kernel that computes the operand of a matrix product also
+//! quantises it (quant epilogue).
 //!
-//! Products in int8 quantise their operand, with a separate launch if that pays. The kernel before
-//! has the operand in registers: as it stores, it quantises too, in the column order that each
-//! consumer needs. A norm in between needs a whole row, but its factor does not affect
-//! quantisation: the sums of squares of each 32 columns are stored along, and the consumer scales
-//! its result. `choose` asks here at each product, after the producer's engine is chosen.
+//! Products in int8 quantise their operand, in a separate launch if that is faster. The kernel that
+//! computes the operand has it in registers and can quantise it while it stores it, in the column
+//! order that each consumer needs. A norm in between needs a whole row, but its factor does not
+//! affect quantisation: the sums of squares of each 32 columns are stored as well, and the consumer
+//! scales its result. Producers come before their consumers, so one walk over the groups suffices.
 
-use super::builder::PlanBuilder;
-use super::choose::{operands, query};
+use super::builder::{NodeChoice, PlanBuilder};
+use super::choose::{chosen, estimated};
 use super::fusion::{self, Fused, Group};
+use super::group_query::{GroupQuery, operands};
 use super::memory::ALIGN;
 use crate::base::{ComputeMode, DType, Dim};
 use crate::engine::{
-    FusedQuant, Fusion, PreparedCodes, PreparedLayout, PreparedOperand, Query, SegmentBody, Tensor,
-    TensorId, TensorRole, View,
+    Choice, EngineId, FusedQuant, Fusion, PreparedCodes, PreparedLayout, PreparedOperand, Query,
+    SegmentBody, Tensor, TensorId, TensorRole, View,
 };
 use crate::error::Result;
 use crate::ir::Op;
@@ -22,21 +23,61 @@ use crate::kernel::prequant::factor_words;
 use crate::kernel::{CodeOrder, MAX_ORDERS, Neighbours, OperandLayout};
 use crate::provider::GRANULE;
 
+/// Lets the kernel that computes the first operand of a matrix product quantise it, if that is
+/// estimated to be faster or the product's tuned engine reads f16 rows.
+pub(super) fn fuse_quant(builder: &mut PlanBuilder) -> Result<()> {
+    for at in 0..builder.groups.len() {
+        let Some(offer) = offer(builder, at) else { continue };
+        let Some((choice, layout)) = consumer(builder, at)? else { continue };
+        if let Some(given) = accept(builder, &offer, layout)? {
+            builder.groups[at].given = Some(given);
+            if let Some(choice) = choice {
+                let NodeChoice { node, label, .. } = builder.choices[at].clone();
+                builder.choices[at] = chosen(node, choice, label);
+            }
+        }
+    }
+    leave_out(builder);
+    Ok(())
+}
+
+/// Finds the engine for the product in group `at` if the producer of its first operand quantises
+/// it, and the layout that this engine reads: the one with the best estimate if it reads int8 rows,
+/// else the tuned engine that the plan has already (no choice is returned), else the one with the
+/// best estimate. `None` if the engine found reads neither int8 nor f16 rows.
+fn consumer(builder: &PlanBuilder, at: usize) -> Result<Option<(Option<Choice>, PreparedLayout)>> {
+    let own = &builder.choices[at];
+    let codes = PreparedCodes { codes: TensorId(u32::MAX), at: 0, words: 0 };
+    let group = Group { given: Some(PreparedOperand::Codes(codes)), ..builder.groups[at].clone() };
+    let seen = GroupQuery::new(builder, &group, &own.label);
+    let reads = |engine: &EngineId| {
+        builder.options.registry.get(engine).and_then(|engine| engine.takes(&seen.query()))
+    };
+    let best = estimated(builder, &group, &own.label)?;
+    let layout = reads(&best.engine);
+    if own.tuned.is_some() && !matches!(layout, Some(PreparedLayout::Codes(_))) {
+        let layout = own.engine.as_ref().and_then(reads);
+        let halves = layout.filter(|layout| matches!(layout, PreparedLayout::Halves(_)));
+        return Ok(halves.map(|layout| (None, layout)));
+    }
+    Ok(layout.map(|layout| (Some(best), layout)))
+}
+
 /// A producer that could quantise an operand.
-pub(super) struct Offer {
-    /// The group that computes it.
+struct Offer {
+    /// Index of the group that computes the operand.
     from: usize,
-    /// The norm in between: weight and epsilon.
+    /// The RMS norm between producer and product: weight and epsilon.
     norm: Option<(View, f32)>,
-    /// Columns of a row.
+    /// Columns per row of the operand.
     columns: u64,
-    /// The operand.
+    /// The operand, before the norm.
     x: View,
 }
 
-/// The producer that could quantise the first operand of a group's product; its engine is chosen
-/// already.
-pub(super) fn offer(builder: &PlanBuilder, at: usize) -> Option<Offer> {
+/// Finds the producer that could quantise the first operand of the product in group `at`. The
+/// producer's engine is chosen already.
+fn offer(builder: &PlanBuilder, at: usize) -> Option<Offer> {
     let group = &builder.groups[at];
     let node = builder.graph.node(group.root);
     let rounds = |op: &Op| matches!(op, Op::Linear { mode } if *mode != ComputeMode::F32);
@@ -64,12 +105,12 @@ pub(super) fn offer(builder: &PlanBuilder, at: usize) -> Option<Offer> {
     anchor.then_some(Offer { from, norm, columns, x })
 }
 
-/// Adds a product's layout to the quant epilogue of its producer; the prepared operand, if that
-/// works.
+/// Adds the layout that a product reads (`taken`) to the quant epilogue of its producer. Returns
+/// the prepared operand, or `None` if the producer does not support it.
 ///
 /// # Errors
-/// Invalid, if a size does not fit.
-pub(super) fn accept(
+/// Invalid, if the number of rows is unbounded.
+fn accept(
     builder: &mut PlanBuilder,
     offer: &Offer,
     taken: PreparedLayout,
@@ -80,7 +121,7 @@ pub(super) fn accept(
     let next = TensorId(builder.tensors.len() as u32);
     let known = fused.fusion.quant_epilogue.take();
     let fresh = known.is_none();
-    let mut handing = known.unwrap_or_else(|| FusedQuant {
+    let mut epilogue = known.unwrap_or_else(|| FusedQuant {
         output,
         norm: offer.norm.clone(),
         form: form(builder, taken),
@@ -89,15 +130,15 @@ pub(super) fn accept(
         kept: true,
         columns: offer.columns,
     });
-    if handing.output != output || handing.norm != offer.norm {
+    if epilogue.output != output || epilogue.norm != offer.norm {
         return Ok(None);
     }
     let Some((rows, ..)) = offer.x.as_rows() else { return Ok(None) };
     let rows = builder.class.upper(&rows)?;
-    let Some((given, bytes)) = joined(&mut handing, taken, rows) else { return Ok(None) };
+    let Some((given, bytes)) = joined(&mut epilogue, taken, rows) else { return Ok(None) };
     let codes = given.tensor();
     let before = builder.tensors.get(codes.index()).map(|tensor| tensor.bytes);
-    fused.fusion.quant_epilogue = Some(handing);
+    fused.fusion.quant_epilogue = Some(epilogue);
     let group = Group { fused: Some(fused), ..group.clone() };
     let name = match taken {
         PreparedLayout::Codes(_) => "codes",
@@ -123,7 +164,8 @@ pub(super) fn accept(
     Ok(None)
 }
 
-/// Updates the row length of products that read another code order of the same rows.
+/// Sets the words per row for every product that reads the quantised rows in `codes`: a further
+/// order makes rows longer.
 fn lengthen(builder: &mut PlanBuilder, codes: TensorId, words: u64) {
     for group in &mut builder.groups {
         match &mut group.given {
@@ -133,7 +175,7 @@ fn lengthen(builder: &mut PlanBuilder, codes: TensorId, words: u64) {
     }
 }
 
-/// The layout of a quant epilogue with its first consumer.
+/// Returns the initial layout of a quant epilogue whose first consumer reads `taken`.
 fn form(builder: &PlanBuilder, taken: PreparedLayout) -> OperandLayout {
     let sizes = [builder.profile.subgroup_min, builder.profile.subgroup_max].map(u64::from);
     let neighbours = match sizes {
@@ -148,15 +190,16 @@ fn form(builder: &PlanBuilder, taken: PreparedLayout) -> OperandLayout {
     }
 }
 
-/// The prepared operand for one more consumer of `rows` quantised rows, and the bytes of all;
-/// `None` if there are too many layouts already.
+/// Adds the layout `taken` of a consumer to a quant epilogue of `rows` rows. Returns the consumer's
+/// prepared operand and the size in bytes of the tensor for all consumers; `None` if the layout
+/// does not fit the others or there are too many.
 fn joined(
-    handing: &mut FusedQuant,
+    epilogue: &mut FusedQuant,
     taken: PreparedLayout,
     rows: u64,
 ) -> Option<(PreparedOperand, u64)> {
-    let (codes, columns) = (handing.codes, handing.columns);
-    match (&mut handing.form, taken) {
+    let (codes, columns) = (epilogue.codes, epilogue.columns);
+    match (&mut epilogue.form, taken) {
         (OperandLayout::Codes { orders, .. }, PreparedLayout::Codes(order)) => {
             // Scales and sums are stored once per row, or per group of interleaved rows.
             if orders.first().is_some_and(|first| first.rows() != order.rows()) {
@@ -170,7 +213,7 @@ fn joined(
                 orders.iter().map(|order| order.words(columns)).sum()
             };
             let (at, words) = (words_of(&orders[..place]), words_of(orders));
-            let behind = factor_words(columns, handing.norm.is_some());
+            let behind = factor_words(columns, epilogue.norm.is_some());
             let rows = rows.next_multiple_of(order.rows());
             let bytes = (rows * (words + behind) * 4).next_multiple_of(GRANULE);
             let given = PreparedOperand::Codes(PreparedCodes { codes, at, words });
@@ -179,25 +222,25 @@ fn joined(
         (OperandLayout::Halves(known), PreparedLayout::Halves(form)) if *known == form => {
             // Scales begin at the binding alignment.
             let halves = (rows * columns * 2).next_multiple_of(ALIGN);
-            handing.factors = halves / 4;
+            epilogue.factors = halves / 4;
             let bytes = (halves + rows * 4).next_multiple_of(GRANULE);
-            Some((PreparedOperand::Halves { halves: codes, factors: handing.factors }, bytes))
+            Some((PreparedOperand::Halves { halves: codes, factors: epilogue.factors }, bytes))
         }
         _ => None,
     }
 }
 
-/// Whether the group's engine can also do the quant epilogue; tuned knob values are dropped for it.
+/// Returns whether the engine chosen for group `at` can execute `group`, which adds a quant
+/// epilogue. If it cannot with the tuned knob values, but can without, they are dropped.
 fn supports_quant_epilogue(builder: &mut PlanBuilder, at: usize, group: &Group) -> bool {
     let choice = &builder.choices[at];
     let Some(engine) = choice.engine.as_ref().and_then(|id| builder.options.registry.get(id))
     else {
         return false;
     };
-    let operands = operands(builder, group);
     let fusion = group.fused.as_ref().map(|fused| &fused.fusion);
-    let hand = fusion.and_then(|fusion| fusion.quant_epilogue.as_ref());
-    let halves = hand.is_some_and(|hand| matches!(hand.form, OperandLayout::Halves(_)));
+    let epilogue = fusion.and_then(|fusion| fusion.quant_epilogue.as_ref());
+    let halves = epilogue.is_some_and(|own| matches!(own.form, OperandLayout::Halves(_)));
     let asked = |query: &Query| {
         let done = engine.applies(query).and_then(|()| engine.fuses(query));
         let done = done.and_then(|()| match halves {
@@ -206,27 +249,27 @@ fn supports_quant_epilogue(builder: &mut PlanBuilder, at: usize, group: &Group) 
         });
         done.is_ok() && query.check_knobs(&**engine).is_ok()
     };
-    let query = query(builder, group, &choice.label, &operands);
-    if asked(&Query { knobs: choice.knobs(builder.options), ..query }) {
+    let seen = GroupQuery::new(builder, group, &choice.label);
+    if asked(&Query { knobs: choice.knobs(builder.options), ..seen.query() }) {
         return true;
     }
     let set = builder.options.knobs.of(engine.id());
-    let able = choice.tuned.is_some() && asked(&Query { knobs: set, ..query });
+    let able = choice.tuned.is_some() && asked(&Query { knobs: set, ..seen.query() });
     if able {
         builder.choices[at].tuned = None;
     }
     able
 }
 
-/// A group as it runs in isolation. With f16 operands or output it is measured alone; with codes it
-/// is one of a pair whose engines are chosen together.
+/// Returns a group as it runs in isolation: without a prepared operand or quant epilogue. `None` if
+/// int8 rows link it to another group, since the engines of both are chosen together.
 pub(super) fn alone(group: &Group) -> Option<Group> {
     let mut group = group.clone();
     if matches!(group.given.take(), Some(PreparedOperand::Codes(_))) {
         return None;
     }
     let quant_epilogue = group.fused.as_mut().and_then(|fused| fused.fusion.quant_epilogue.take());
-    match quant_epilogue.map(|hand| hand.form) {
+    match quant_epilogue.map(|epilogue| epilogue.form) {
         Some(OperandLayout::Codes { .. }) => return None,
         // The fusion was only the store with the quant epilogue.
         Some(OperandLayout::Halves(_)) if group.nodes.len() == 1 => group.fused = None,
@@ -235,28 +278,29 @@ pub(super) fn alone(group: &Group) -> Option<Group> {
     Some(group)
 }
 
-/// Drops the unquantised store of rows that only f16 consumers read.
-pub(super) fn leave_out(builder: &mut PlanBuilder) {
+/// Drops the unquantised store of an output that is read only as f16 rows.
+fn leave_out(builder: &mut PlanBuilder) {
     for at in 0..builder.groups.len() {
-        let hand = |group: &Group| {
+        let epilogue = |group: &Group| {
             let fusion = &group.fused.as_ref()?.fusion;
-            let hand = fusion.quant_epilogue.as_ref()?;
-            let output = &fusion.segments.first()?.body.outputs.get(hand.output)?.0;
-            matches!(hand.form, OperandLayout::Halves(_)).then_some((hand.codes, output.tensor))
+            let epilogue = fusion.quant_epilogue.as_ref()?;
+            let output = &fusion.segments.first()?.body.outputs.get(epilogue.output)?.0;
+            matches!(epilogue.form, OperandLayout::Halves(_))
+                .then_some((epilogue.codes, output.tensor))
         };
-        let Some((codes, tensor)) = hand(&builder.groups[at]) else { continue };
+        let Some((codes, tensor)) = epilogue(&builder.groups[at]) else { continue };
         let outputs = builder.graph.outputs().iter();
         let mut outputs = outputs.map(|(_, id)| builder.views[id.index()].tensor);
         let kept = outputs.any(|output| output == tensor)
             || builder.groups.iter().any(|group| reads(builder, group, codes, tensor));
         let fusion = builder.groups[at].fused.as_mut().map(|fused| &mut fused.fusion);
-        if let Some(hand) = fusion.and_then(|fusion| fusion.quant_epilogue.as_mut()) {
-            hand.kept = kept;
+        if let Some(epilogue) = fusion.and_then(|fusion| fusion.quant_epilogue.as_mut()) {
+            epilogue.kept = kept;
         }
     }
 }
 
-/// Whether a group reads a tensor other than as its prepared codes or f16 rows.
+/// Returns whether a group reads a tensor other than through its quantised rows.
 fn reads(builder: &PlanBuilder, group: &Group, codes: TensorId, tensor: TensorId) -> bool {
     let given = group.given.is_some_and(|given| given.tensor() == codes);
     let mut own = operands(builder, group).into_iter().skip(usize::from(given));
@@ -266,7 +310,8 @@ fn reads(builder: &PlanBuilder, group: &Group, codes: TensorId, tensor: TensorId
     own || fusion || body
 }
 
-/// The fusion around a group's anchor, with a segment that stores if there is none.
+/// Returns the fusion around a group's anchor; if it has no segment, with one that stores the
+/// result. `None` if it has several segments.
 fn with_segment(builder: &PlanBuilder, group: &Group) -> Option<Fused> {
     let fused = group.fused.clone().unwrap_or_else(|| Fused {
         fusion: Fusion::default(),
@@ -285,7 +330,8 @@ fn with_segment(builder: &PlanBuilder, group: &Group) -> Option<Fused> {
     }
 }
 
-/// The output of the only segment that is the operand, evaluation by evaluation.
+/// Returns which output of the fusion's only segment is the offered operand, if evaluations follow
+/// the order of its columns.
 fn output_of(fusion: &Fusion, offer: &Offer) -> Option<usize> {
     let [segment] = &fusion.segments[..] else { return None };
     let outputs = &segment.body.outputs;
@@ -297,8 +343,8 @@ fn output_of(fusion: &Fusion, offer: &Offer) -> Option<usize> {
     (whole && same && in_columns(segment, strides, offer)).then_some(output)
 }
 
-/// Whether evaluations of a product's segment follow the columns of its output; other anchors have
-/// no sizes, and their contiguous output is in evaluation order.
+/// Returns whether the evaluations of a product's segment follow the columns of its output; other
+/// anchors have no sizes, and their contiguous output is in evaluation order.
 fn in_columns(segment: &SegmentBody, strides: &[Dim], offer: &Offer) -> bool {
     let [s0, s1] = &segment.sizes;
     let one = Dim::new(1);
@@ -312,7 +358,7 @@ fn in_columns(segment: &SegmentBody, strides: &[Dim], offer: &Offer) -> bool {
     rows && along && s0.clone() * s1.clone() == columns
 }
 
-/// Whether a group writes to a tensor.
+/// Returns whether a group writes to a tensor.
 fn writes(builder: &PlanBuilder, group: &Group, tensor: TensorId) -> bool {
     let fused = group.fused.as_ref().map(|fused| fused.fusion.writes());
     let stored = fused.filter(|writes| !writes.is_empty());

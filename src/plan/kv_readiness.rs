@@ -1,11 +1,12 @@
-//! KV-cache readiness: which rows of keys and values were final before a run, so that attention may
-//! read them before the kernel that writes the newest rows is done (overlapping launches).
+//! KV-cache readiness: finds the attention whose earlier rows of keys and values are final before a
+//! run, so that it may read them before the kernel that writes the newest rows is done (overlapping
+//! launches).
 
 use crate::base::Dim;
 use crate::ir::{Graph, NodeId, Op, OpClass};
 
-/// Whether K and V of an attention are states that this run writes in one place only, from the row
-/// of the first token on, so that earlier rows are of earlier runs. Runs wait for each other;
+/// Returns whether K and V of an attention are states that a run writes in one place only, from the
+/// row of its first token on, so that earlier rows are final. Runs wait for each other; only
 /// launches of one run may overlap.
 pub(super) fn rows_before(graph: &Graph, id: NodeId) -> bool {
     let node = graph.node(id);
@@ -26,7 +27,7 @@ fn is_appended(graph: &Graph, kept: NodeId, past: &Dim) -> bool {
     *at == start + past.clone() && writers(graph, name) == 1
 }
 
-/// Number of nodes that write to a state.
+/// Returns the number of nodes that write to a state.
 fn writers(graph: &Graph, name: &str) -> usize {
     let writes = |id: NodeId| {
         let node = graph.node(id);
@@ -35,7 +36,7 @@ fn writers(graph: &Graph, name: &str) -> usize {
     graph.ids().filter(|id| writes(*id)).count()
 }
 
-/// The state that owns this memory.
+/// Returns the state that owns the memory of a node's value.
 fn state_of(graph: &Graph, mut id: NodeId) -> Option<&str> {
     loop {
         let node = graph.node(id);
@@ -52,8 +53,8 @@ mod tests {
     use super::*;
     use crate::base::{ComputeMode, DType, Shape, Symbol};
 
-    /// Attention over a cache of 64 rows from row 8 on, with the new one `at` rows and the past
-    /// behind its first; `more` is added before the attention.
+    /// Builds attention over a cache of 64 rows, from row 8 on; the run adds row `at + past` to the
+    /// cache. `more` adds nodes before the attention.
     fn attention(at: usize, mut more: impl FnMut(&mut Graph, NodeId)) -> (Graph, NodeId) {
         let mut graph = Graph::new("attention");
         let past = Dim::symbol(Symbol::new("past"));

@@ -1,10 +1,10 @@
 //! Legalisation of f16 and bf16: arithmetic on two-byte elements becomes `f32` arithmetic between
-//! conversions, which is its definition. No kernel computes in `f16` or `bf16` elementwise, and
-//! conversions fuse with their neighbours. Operations that only move or select elements keep the
-//! type, and attention reads `f16` keys and values directly.
+//! conversions, as the reference defines it. No kernel does elementwise arithmetic in `f16` or
+//! `bf16`, and conversions fuse with their neighbours. Operations that only move or select elements
+//! keep the type, and attention reads `f16` keys and values directly.
 //!
-//! Weights in a two-byte format have `f32` elements. For readers that do not support the format, a
-//! conversion of `f32` to itself dequantises them.
+//! Weights in a two-byte format have `f32` elements. For operations that cannot read the format, a
+//! cast from `f32` to `f32` dequantises them.
 
 use std::collections::HashMap;
 
@@ -13,7 +13,7 @@ use crate::base::{DType, Format};
 use crate::error::Result;
 use crate::ir::{Graph, Node, NodeId, Op, OpClass, rewrite};
 
-/// The pass; see the module.
+/// Runs the pass `legalize`, which the module describes.
 pub(super) fn legalize(builder: &mut PlanBuilder) -> Result<()> {
     if builder.graph.nodes().iter().any(|node| node.dtype.is_half() || is_stored_half(&node.op)) {
         builder.graph = legalized(&builder.graph)?;
@@ -61,7 +61,7 @@ fn is_stored_half(op: &Op) -> bool {
     matches!(op.stored(), Some(Format::Plain(dtype)) if dtype.is_half())
 }
 
-/// Whether an operation reads an operand in its storage format.
+/// Returns whether an operation reads its operand number `place` in the operand's storage format.
 fn reads_format(op: &Op, place: usize, operand: &Node) -> bool {
     match (op, place) {
         (Op::Linear { .. }, 1) => true,
@@ -70,13 +70,14 @@ fn reads_format(op: &Op, place: usize, operand: &Node) -> bool {
     }
 }
 
-/// Whether an operation is attention over `f16` keys and values, which its kernels read.
+/// Returns whether an operation is attention over `f16` keys and values, which its kernels read.
 fn reads_f16(graph: &Graph, op: &Op, inputs: &[NodeId]) -> bool {
     let half = |i: &usize| inputs.get(*i).is_some_and(|id| graph.node(*id).dtype == DType::F16);
     matches!(op, Op::Attention { .. }) && [1, 2].iter().all(half)
 }
 
-/// Whether an operation computes new numbers.
+/// Returns whether an operation computes new values, rather than moving, selecting or converting
+/// existing ones.
 fn computes(op: &Op) -> bool {
     let moves = matches!(
         op,

@@ -1,11 +1,11 @@
-//! Lowering: the steps of each group, by its chosen engine.
+//! The pass `lower`: the chosen engine of each group emits the group's steps.
 
 use std::collections::HashMap;
 
 use super::builder::{NodeChoice, PlanBuilder};
-use super::choose::{operands, query};
 use super::estimate;
 use super::fusion::Group;
+use super::group_query::{GroupQuery, operands};
 use crate::broken_invariant;
 use crate::engine::{Cost, EngineId, Lowering, Query, TensorRole, View, copy, tensor_bytes};
 use crate::error::Result;
@@ -20,7 +20,6 @@ pub(super) fn lower(builder: &mut PlanBuilder) -> Result<()> {
             Some(Sibling::Other) => continue,
             None => &[],
         };
-        let operands = operands(builder, &group);
         let mut tensors = std::mem::take(&mut builder.tensors);
         let mut steps = std::mem::take(&mut builder.steps);
         let first = steps.len();
@@ -32,10 +31,11 @@ pub(super) fn lower(builder: &mut PlanBuilder) -> Result<()> {
             tensors: &mut tensors,
             steps: &mut steps,
         };
-        let cost = lower_group(builder, &group, &choice, (&operands, siblings), &mut out)?;
+        let cost = lower_group(builder, &group, &choice, siblings, &mut out)?;
         builder.tensors = tensors;
         builder.steps = steps;
         let output = builder.views[group.root.index()].clone();
+        let operands = operands(builder, &group);
         estimate::note(builder, first, &operands, &output, cost);
     }
     outputs(builder)
@@ -43,12 +43,12 @@ pub(super) fn lower(builder: &mut PlanBuilder) -> Result<()> {
 
 /// The role of a node among the results of one kernel.
 enum Sibling {
-    /// The node that launches it, and the destinations of the others.
+    /// The node that launches the kernel, with the destinations of the other results.
     First(Vec<(u32, View)>),
     Other,
 }
 
-/// Results of one user kernel, produced by one launch.
+/// Finds the nodes that are results of the same user kernel, so that one launch computes them.
 fn siblings(builder: &PlanBuilder) -> HashMap<NodeId, Sibling> {
     let mut found: HashMap<NodeId, Sibling> = HashMap::new();
     let mut firsts: Vec<NodeId> = Vec::new();
@@ -84,33 +84,34 @@ fn lower_group(
     builder: &PlanBuilder,
     group: &Group,
     choice: &NodeChoice,
-    (operands, siblings): (&[View], &[(u32, View)]),
+    siblings: &[(u32, View)],
     out: &mut Lowering,
 ) -> Result<Option<Cost>> {
     let node = builder.graph.node(group.root);
     let output = &builder.views[group.root.index()];
+    let seen = GroupQuery::new(builder, group, &choice.label);
     let Some(id) = &choice.engine else {
         let to = match &node.op {
             // Row-major order is the same: copy under the operand's shape.
             Op::Reshape(_) => {
-                let shape = operands[0].shape.clone();
+                let shape = seen.operands()[0].shape.clone();
                 View::whole(output.tensor, shape, output.dtype, output.format)
             }
             _ => output.clone(),
         };
-        return copy(&operands[0], &to, out).map(|()| None);
+        return copy(&seen.operands()[0], &to, out).map(|()| None);
     };
     let Some(engine) = builder.options.registry.get(id) else {
         broken_invariant(format_args!("engine {id} was chosen and is not registered"));
     };
-    let query = query(builder, group, &choice.label, operands);
-    let query = Query { knobs: choice.knobs(builder.options), siblings, ..query };
+    let query = Query { knobs: choice.knobs(builder.options), siblings, ..seen.query() };
     engine.lower(&query, out).map_err(|e| e.context(&choice.label))?;
     Ok(Some(engine.cost(&query)))
 }
 
-/// Outputs are downloaded as one range, so those with gaps are copied. A bound output is computed
-/// in its buffer, unless it is part of something else: then it is copied there.
+/// Adds the copies that outputs need. An output is downloaded as one range, so one with gaps is
+/// copied. A bound output is computed in its buffer, or copied there if it does not have a tensor
+/// to itself.
 fn outputs(builder: &mut PlanBuilder) -> Result<()> {
     let wanted = builder.graph.outputs().to_vec();
     for (name, id) in wanted {
@@ -149,7 +150,7 @@ fn outputs(builder: &mut PlanBuilder) -> Result<()> {
     Ok(())
 }
 
-/// Whether a view covers an intermediate entirely, and is no other output.
+/// Returns whether a view covers an intermediate entirely, and no other bound output does.
 fn is_whole(builder: &PlanBuilder, view: &View) -> Result<bool> {
     let tensor = &builder.tensors[view.tensor.index()];
     let taken = builder.bound_outputs.iter().any(|(_, other)| *other == view.tensor);

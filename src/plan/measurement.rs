@@ -1,8 +1,8 @@
-//! Measurements for the tuner: one engine's execution of a task as recordings, and the contents of
-//! the task's memory meanwhile.
+//! Measurements for the tuner: recordings of a task as one engine executes it, and the initial
+//! contents of the task's memory.
 
 use super::builder::PlanBuilder;
-use super::tuning_task::Piece;
+use super::piece::Piece;
 use crate::base::{DType, Dim, Format, SymbolValues};
 use crate::engine::{Step, Tensor, TensorRole, View};
 use crate::error::Result;
@@ -11,10 +11,10 @@ use crate::provider::{Binding, Command, Dispatch, ParamBlock, Recording, SlotRan
 
 /// A symbol whose upper end exceeds this multiple of its lower end is measured at two points.
 const WIDE: u64 = 16;
-/// Divisor of the upper end that gives the second point.
+/// Divisor of the upper end that yields the second point.
 const BELOW: u64 = 8;
 
-/// Contents of a task's tensor during a measurement.
+/// A tensor of a task, with its contents before a run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Content {
     /// Name for display.
@@ -23,31 +23,31 @@ pub struct Content {
     pub bytes: u64,
     /// Its bytes before a run.
     pub fill: Fill,
-    /// Element type of a tensor that a run writes, whose results are compared.
+    /// Element type, if a run writes the tensor; what it writes is then compared.
     pub written: Option<DType>,
-    /// Whether the other groups of a plan read different tensors, so that this one is not cached
-    /// when the group runs: a weight or a state that is only read.
+    /// Whether it is a weight or a state that is only read. The other groups of a plan read
+    /// different ones, so it is not cached when the group runs.
     pub resident: bool,
 }
 
-/// Bytes of a tensor before a run.
+/// Contents of a tensor before a run.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Fill {
-    /// Arbitrary: it is only written.
+    /// Arbitrary, since the tensor is only written.
     Nothing,
-    /// These words.
+    /// These 32-bit words.
     Words(Vec<u32>),
-    /// Numbers in a storage format.
+    /// Floats in a storage format.
     Numbers(Format),
-    /// Integers from 0 up to, but not including, this.
+    /// Integers from 0 up to, but not including, this value.
     Below(u32),
     /// 0, 1, 2 and so on.
     Counting,
-    /// Pairs of 0 and this (spans).
+    /// Spans of keys: pairs of 0 and this value.
     Spans(u32),
 }
 
-/// How one engine executes a task.
+/// A task as one engine executes it, lowered to steps.
 #[derive(Clone, Debug)]
 pub struct Measurement {
     /// The task's tensors, then the engine's temporaries.
@@ -59,14 +59,15 @@ pub struct Measurement {
 }
 
 impl Measurement {
-    /// Number of the task's tensors, which come first.
+    /// Returns the number of the task's tensors, which come first.
     pub fn own(&self) -> usize {
         self.own
     }
 
-    /// `runs` consecutive runs. Tensors that are `resident` exist `copies` times, and each run uses
-    /// the next copy, so that caches stay cold. `stamps` puts a timestamp before the first and
-    /// after the last run. Returns the slots of the recording as places: tensor, copy.
+    /// Records `runs` consecutive runs. Resident tensors exist `copies` times, and each run uses
+    /// the next copy, so that caches stay cold. `stamps` adds a timestamp before the first run and
+    /// after the last one. Also returns the tensor and the copy that each slot of the recording
+    /// stands for.
     pub fn recording(
         &self,
         contents: &[Content],
@@ -117,7 +118,8 @@ impl Measurement {
         (recording, places)
     }
 
-    /// A recording that downloads the first copy of each tensor that the task writes.
+    /// Returns a recording that downloads the first copy of each tensor that the task writes, and
+    /// the indices of these tensors.
     pub fn downloads(contents: &[Content]) -> (Recording, Vec<usize>) {
         let mut recording = Recording { label: "results".into(), ..Recording::default() };
         let mut tensors = Vec::new();
@@ -130,13 +132,13 @@ impl Measurement {
         (recording, tensors)
     }
 
-    /// Bytes of the engine's temporaries.
+    /// Returns the size in bytes of the engine's temporaries.
     pub fn workspace(&self) -> u64 {
         self.tensors[self.own..].iter().map(|tensor| tensor.bytes).sum()
     }
 }
 
-/// Contents of a task's memory.
+/// Determines the contents of a task's memory before a run.
 pub(super) fn contents(
     piece: &Piece,
     tensors: &[Tensor],
@@ -193,7 +195,8 @@ pub(super) fn contents(
     Ok(all)
 }
 
-/// Integers that must be valid when read: existing rows, spans of keys.
+/// Returns integers that are valid for the operation that reads them, such as existing rows or
+/// spans of keys.
 fn whole_numbers(
     piece: &Piece,
     view: &View,
@@ -214,7 +217,7 @@ fn whole_numbers(
     })
 }
 
-/// Symbol values to measure at; see [`super::Task::points`].
+/// Returns the symbol values to measure at; see [`super::Task::points`].
 pub(super) fn points(builder: &PlanBuilder) -> Result<Vec<SymbolValues>> {
     let ranges = builder.class.ranges();
     let mut top = SymbolValues::new();
@@ -241,7 +244,7 @@ pub(super) fn points(builder: &PlanBuilder) -> Result<Vec<SymbolValues>> {
     Ok(if two { vec![top, below] } else { vec![top] })
 }
 
-/// Whether slices and updates are in bounds.
+/// Returns whether slices and updates are in bounds for these symbol values.
 fn fits(builder: &PlanBuilder, values: &SymbolValues) -> Result<bool> {
     for node in builder.graph.nodes() {
         let size =

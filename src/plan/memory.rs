@@ -1,9 +1,9 @@
-//! Memory planning: the place of every tensor.
+//! The pass `memory`: assigns a location to every tensor.
 //!
-//! Intermediates share a few arena buffers (buffer colouring). A GPU interface tracks use by whole
-//! buffers, and a dispatch may not read and write one buffer through different bindings, so the
-//! tensor that a step writes never shares a buffer with one it reads. The algorithms are in
-//! `memory`.
+//! Intermediates share a few arena buffers (buffer colouring). GPU interfaces track the use of
+//! whole buffers, and a dispatch may not read and write one buffer through different bindings, so
+//! the tensor that a step writes never shares a buffer with one that it reads. The algorithms are
+//! in `crate::memory`.
 
 use super::SlotRole;
 use super::builder::{Place, PlanBuilder};
@@ -69,8 +69,8 @@ pub(super) fn memory(builder: &mut PlanBuilder) -> Result<()> {
     Ok(())
 }
 
-/// Slots for uploaded inputs, constants and counters, one buffer each, and for weights, states and
-/// bound inputs, one buffer per tensor.
+/// Adds slots for uploaded inputs, constants and counters, one buffer each, and for weights, states
+/// and bound inputs, one buffer per tensor.
 fn fixed(builder: &mut PlanBuilder, align: u64, places: &mut [Option<Place>]) {
     let (mut inputs, mut counters, mut constants) = (0, 0, Vec::new());
     let mut input_places = Vec::new();
@@ -136,7 +136,7 @@ fn fixed(builder: &mut PlanBuilder, align: u64, places: &mut [Option<Place>]) {
     }
 }
 
-/// The tensors that a step reads and writes.
+/// Returns the tensors that a step reads and writes.
 fn touched(step: &Step) -> Access {
     let of = |access| {
         let bindings = step.bindings.iter().filter(move |b| b.access == access);

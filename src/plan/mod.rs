@@ -1,11 +1,11 @@
-//! From a graph to a plan: named passes in one list.
+//! Planning: turns a graph into a plan by a list of named passes.
 //!
 //! A [`Plan`] is made for one graph, one [`ShapeClass`] (shape bucket) and one [`DeviceProfile`],
 //! without a device, and ends in a [`Recording`]: kernels, parameters, buffers by slot. It is built
 //! once per class and replayed; between runs only symbols, inputs and bound buffers change.
 //!
 //! Passes run in the order of [`PASSES`] on the [`PlanBuilder`]. Optional ones can be disabled by
-//! name without a change of the results.
+//! name without changing the results.
 
 mod alias;
 mod analysis;
@@ -18,6 +18,7 @@ mod explain;
 mod file;
 mod fused_quant;
 mod fusion;
+mod group_query;
 mod kv_readiness;
 mod legalize_f16;
 mod lower;
@@ -27,9 +28,11 @@ mod overlap;
 mod partition;
 mod pattern;
 mod perfetto;
+mod piece;
 mod rules;
 mod schedule;
 mod simplify;
+mod split;
 mod tuning_task;
 mod verify;
 
@@ -60,10 +63,10 @@ use crate::error::Result;
 use crate::ir::{Graph, NodeId, Op};
 use crate::provider::{DeviceProfile, Recording};
 
-/// One pass.
+/// A pass of planning.
 #[derive(Debug)]
 pub struct Pass {
-    /// Its name, to dump or disable it by.
+    /// Its name, for [`Options::without`] and [`Plan::graph_after`].
     pub name: &'static str,
     /// Its effect, in one line.
     pub doc: &'static str,
@@ -112,10 +115,22 @@ pub static PASSES: &[Pass] = &[
         run: fusion::fuse,
     },
     Pass {
+        name: "split",
+        doc: "splits off what costs less in kernels of its own, by estimated cost",
+        optional: false,
+        run: split::split,
+    },
+    Pass {
         name: "choose",
-        doc: "chooses an engine for each group, and splits off what it cannot fuse, by estimated cost",
+        doc: "chooses an engine for each group",
         optional: false,
         run: choose::choose,
+    },
+    Pass {
+        name: "fuse_quant",
+        doc: "lets the kernel before a matrix product quantise its operand",
+        optional: true,
+        run: fused_quant::fuse_quant,
     },
     Pass {
         name: "lower",
@@ -144,32 +159,33 @@ pub static PASSES: &[Pass] = &[
     },
 ];
 
-/// Options of planning, besides graph, class and profile.
+/// Planning options, in addition to the graph, shape class and device profile.
 #[derive(Clone)]
 pub struct Options<'a> {
     /// The engines to choose from.
     pub registry: &'a Registry,
-    /// The ranking.
+    /// The cost model that ranks engines.
     pub heuristic: &'a dyn Heuristic,
-    /// Engines to prefer whenever they apply, at any cost.
+    /// Engines to prefer whenever they apply, whatever their estimated cost.
     pub preferred: Vec<EngineId>,
-    /// Engines that nodes must have. Fusion with such a node is dropped if its engine cannot do it;
-    /// an engine that cannot execute the node alone is an error with its reason.
+    /// Engines that the selected nodes must have. Fusion with such a node is dropped if its engine
+    /// does not support it; if the engine cannot execute the node even without fusion, planning
+    /// fails with the reason.
     pub force: Vec<(Selector, EngineId)>,
     /// Engines never to use.
     pub block: Vec<EngineId>,
-    /// Known-bad engines (errata) by device, never used there.
+    /// Engines known to be wrong on a device (errata), never used there.
     pub known_wrong: Vec<Block>,
-    /// Knob values of engines.
+    /// Knob values that the caller sets, by engine.
     pub knobs: Knobs,
-    /// Tuned choices of each device that plans are made for, used unless an option above says
-    /// otherwise.
+    /// Tuned choices of each device that plans are made for, used unless another option overrides
+    /// them.
     pub tuned: Vec<Arc<TunedChoices>>,
     /// Names of optional passes to disable.
     pub without: Vec<String>,
-    /// Whether a result's bits may depend only on its own inputs, as
-    /// [`crate::engine::ReductionOrder`] defines: an operation without an engine for that is an
-    /// error.
+    /// Whether the bits of each result must depend on its own inputs alone; see
+    /// [`crate::engine::ReductionOrder`]. Planning fails if no engine for an operation guarantees
+    /// this.
     pub deterministic: bool,
     /// Whether products of two `f16` matrices with an `f16` result may be accumulated in `f16`, if
     /// a device is faster at that and `deterministic` is not set. A sum of `k` products is then off
@@ -186,16 +202,16 @@ crate::base::debug_as!(Options<'a>, |this| preferred: this.preferred, force: thi
 /// downloaded.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Bound {
-    /// Names of inputs.
+    /// Names of the bound inputs.
     pub inputs: BTreeSet<String>,
-    /// Names of outputs.
+    /// Names of the bound outputs.
     pub outputs: BTreeSet<String>,
     /// Whether each weight is also bound at each run, to a separate buffer; then none are merged.
     pub weights: bool,
 }
 
 impl Bound {
-    /// Every input, output and weight of a graph.
+    /// Binds every input, output and weight of a graph.
     pub fn all(graph: &Graph) -> Bound {
         let inputs = graph.nodes().iter().filter_map(|node| match &node.op {
             Op::Input { name } => Some(name.clone()),
@@ -207,7 +223,7 @@ impl Bound {
 }
 
 impl<'a> Options<'a> {
-    /// Default options with these engines.
+    /// Creates default options with these engines.
     pub fn new(registry: &'a Registry) -> Options<'a> {
         Options {
             registry,
@@ -229,8 +245,8 @@ impl<'a> Options<'a> {
 /// Selects nodes of a plan's graph.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Selector {
-    /// One node, by its index in the graph after the passes before `choose`, as [`candidates`] and
-    /// reports name it.
+    /// One node, by its index in the graph after the passes before `choose`, as it appears in
+    /// [`candidates`] and in reports.
     Node(NodeId),
     /// Every node with this label.
     Label(String),
@@ -239,7 +255,7 @@ pub enum Selector {
 }
 
 impl Selector {
-    /// Whether it selects a node of a graph.
+    /// Returns whether this selector matches node `id` of `graph`.
     pub fn selects(&self, graph: &Graph, id: NodeId) -> bool {
         let node = graph.node(id);
         match self {
@@ -265,16 +281,16 @@ impl fmt::Display for Selector {
 pub struct Plan {
     /// Name of the graph.
     pub name: String,
-    /// The ranges of symbols it is valid for.
+    /// The ranges of symbols that it is valid for.
     pub class: ShapeClass,
-    /// The device it was made for.
+    /// Profile of the device that it was made for.
     pub profile: DeviceProfile,
     /// Names of the passes that ran.
     pub passes: Vec<String>,
-    /// Whether results are batch invariant: [`Options::deterministic`].
+    /// Whether results are batch invariant; see [`Options::deterministic`].
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub deterministic: bool,
-    /// The engine of each node, and why.
+    /// The engine chosen for each group, and why.
     pub choices: Vec<NodeChoice>,
     /// Every tensor.
     pub tensors: Vec<Tensor>,
@@ -284,18 +300,18 @@ pub struct Plan {
     pub recording: Recording,
     /// The role of each slot of the recording.
     pub slots: Vec<SlotRole>,
-    /// Inputs of each run, in the order of the recording's uploads.
+    /// Uploaded inputs of each run, in the order of the recording's uploads.
     pub inputs: Vec<PlanInput>,
-    /// Outputs of each run, in the order of the recording's downloads.
+    /// Downloaded outputs of each run, in the order of the recording's downloads.
     pub outputs: Vec<PlanOutput>,
 }
 
 /// Role of a slot of the recording.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum SlotRole {
-    /// One of the arena buffers of intermediates.
+    /// An arena buffer of intermediates, by index.
     Arena(u32),
-    /// Inputs, written at each run.
+    /// Uploaded inputs, written at each run.
     Inputs,
     /// Constants of the graph, written once with these bytes.
     Constants(Vec<u8>),
@@ -303,7 +319,7 @@ pub enum SlotRole {
     Counters,
     /// A weight, by name.
     Weight(String),
-    /// Several weights concatenated, by name.
+    /// Several weights by name, concatenated in this order.
     Merged(Vec<String>),
     /// A state, by name.
     State(String),
@@ -313,34 +329,34 @@ pub enum SlotRole {
     Output(String),
 }
 
-/// An input tensor of each run.
+/// An input tensor that is uploaded at each run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PlanInput {
     /// Name in the graph.
     pub name: String,
-    /// Sizes.
+    /// Size of each dimension.
     pub shape: Shape,
     /// Element type.
     pub dtype: DType,
 }
 
-/// An output tensor of each run.
+/// An output tensor that is downloaded after each run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PlanOutput {
     /// Name in the graph.
     pub name: String,
-    /// Sizes.
+    /// Size of each dimension.
     pub shape: Shape,
     /// Element type.
     pub dtype: DType,
 }
 
 impl Plan {
-    /// Makes a plan.
+    /// Plans a graph for a shape class and a device.
     ///
     /// # Errors
-    /// Invalid, for a graph that does not verify or a symbol that the class does not bound;
-    /// unsupported, naming the node, if no engine executes it on such a device.
+    /// Invalid, for a graph that does not verify, a symbol that the class does not bound, or an
+    /// invalid option. Unsupported, naming the node, if no engine executes it on such a device.
     pub fn new(
         graph: &Graph,
         class: &ShapeClass,
@@ -354,10 +370,10 @@ impl Plan {
         Ok(builder.finish())
     }
 
-    /// The graph after a pass and every pass before it, for inspection.
+    /// Returns the graph after a pass and every pass before it, for inspection.
     ///
     /// # Errors
-    /// As [`Plan::new`]; invalid, for a pass that does not exist.
+    /// Same as [`Plan::new`], and invalid for a pass that does not exist.
     pub fn graph_after(
         graph: &Graph,
         class: &ShapeClass,
@@ -369,8 +385,8 @@ impl Plan {
         builder.after(pass).map(|builder| builder.graph)
     }
 
-    /// Trims the downloads of a run with these symbols to the bytes of its outputs: a download is
-    /// of whole words.
+    /// Trims the downloads of a run with these symbols to the bytes of its outputs, since a
+    /// download consists of whole words.
     ///
     /// # Errors
     /// Invalid, for a symbol without a value.
@@ -388,7 +404,7 @@ impl Plan {
         Ok(())
     }
 
-    /// Bytes of the arena buffers.
+    /// Returns the total bytes of the arena buffers.
     pub fn arena_bytes(&self) -> u64 {
         let slots = self.slots.iter().zip(&self.recording.slots);
         slots.filter(|(role, _)| matches!(role, SlotRole::Arena(_))).map(|(_, s)| s.bytes).sum()

@@ -1,9 +1,9 @@
-//! Overlapping launches: pairs of steps that run concurrently, on CUDA through programmatic
-//! dependent launch (see `translate/README.md`).
+//! The pass `overlap`: marks pairs of steps that run concurrently (overlapping launches), on CUDA
+//! through programmatic dependent launch (see `translate/README.md`).
 //!
 //! Two steps may overlap if neither writes what the other touches. The test compares the bytes of
-//! whole tensors in their final places: tensors with disjoint lifetimes share bytes, and those of
-//! neighbours may too. A pair is never extended by a third step.
+//! whole tensors at their final locations: tensors with disjoint lifetimes share bytes, even those
+//! of neighbouring steps. A pair is never extended by a third step.
 
 use super::Plan;
 use super::builder::PlanBuilder;
@@ -40,8 +40,8 @@ pub(super) fn overlap(builder: &mut PlanBuilder) -> Result<()> {
     Ok(())
 }
 
-/// Whether it is a decode kernel, short enough for launch latency to matter; all of those
-/// synchronise themselves.
+/// Returns whether a kernel may overlap with another: a decode kernel, which is short enough for
+/// launch latency to matter and waits for the previous kernel itself.
 fn may_overlap(kernel: &KernelSpec) -> bool {
     let KernelSpec::Asset(asset) = kernel else { return false };
     let settles = catalogue::find(&asset.name).is_some_and(|(entry, _)| entry.is_specialized());
@@ -54,7 +54,8 @@ fn mark(step: &mut Step, set: impl FnOnce(&mut Specialization)) {
     }
 }
 
-/// Indices of the second steps of pairs, found greedily from the first step on.
+/// Returns the index of the second step of each pair. Pairs are found greedily from the first step
+/// on.
 fn pairs(may: &[bool], touched: &[Vec<Touched>]) -> Vec<usize> {
     let mut found: Vec<usize> = Vec::new();
     for second in 1..may.len() {
@@ -67,7 +68,8 @@ fn pairs(may: &[bool], touched: &[Vec<Touched>]) -> Vec<usize> {
     found
 }
 
-/// The byte ranges that a step touches, from the slot and first byte of each binding's tensor.
+/// Returns the byte ranges that a step touches; `places` yields the slot and first byte of each
+/// binding's tensor.
 fn touched(
     step: &Step,
     tensors: &[Tensor],
@@ -82,7 +84,7 @@ fn touched(
     touched.collect()
 }
 
-/// Whether neither writes what the other reads or writes.
+/// Returns whether neither step writes what the other reads or writes.
 fn are_apart(first: &[Touched], second: &[Touched]) -> bool {
     let meet = |a: &Touched, b: &Touched| {
         (a.writes || b.writes) && a.slot == b.slot && a.start < b.end && b.start < a.end
@@ -134,7 +136,7 @@ mod tests {
     use crate::plan::Options;
     use crate::provider::{Command, DeviceProfile};
 
-    /// A plan for a device whose launches overlap.
+    /// Plans a graph for a device whose launches overlap.
     fn plan(graph: &Graph) -> Plan {
         plan_with(graph, true, &[])
     }
@@ -148,7 +150,7 @@ mod tests {
         Plan::new(graph, &ShapeClass::new(), &profile, &options).unwrap()
     }
 
-    /// Label, `allows_overlap`, `overlaps_previous`.
+    /// Returns the label, `allows_overlap` and `overlaps_previous` of each step.
     fn marks(plan: &Plan) -> Vec<(&str, bool, bool)> {
         let of =
             |step: &Step, what: fn(&Specialization) -> bool| step.kernel.known().is_some_and(what);
@@ -165,7 +167,7 @@ mod tests {
         g.label(y, name)
     }
 
-    /// One-row products with weights in formats that are not merged.
+    /// Builds a graph of one-row products, whose weights are not merged if their formats differ.
     fn products(of: &[(&str, Format)]) -> Graph {
         let mut g = Graph::new("products");
         let x = g.input("x", Shape::new([1, 512]), DType::F32);
@@ -219,7 +221,7 @@ mod tests {
         let s = g.state("s", Shape::new([4, 512]), DType::F32);
         let a = product(&mut g, "a", x, Format::Q4K);
         let s = g.add(Op::Update { at: Dim::new(0) }, &[s, a]).unwrap();
-        // A row other than the one written: a state counts entirely.
+        // A row other than the one that is written: the whole state counts.
         let part = Op::Slice { axis: 0, start: Dim::new(1), len: Dim::new(1), step: 1 };
         let row = g.add(part, &[s]).unwrap();
         let b = product(&mut g, "b", row, Format::Q6K);
@@ -234,7 +236,7 @@ mod tests {
         let (x, y) = (part(0, 0, 512, false), part(1, 0, 512, true));
         let first = vec![x, y];
         let rows = [
-            // Another buffer, or other bytes of one.
+            // A different buffer, or different bytes of the same one.
             (vec![x, part(2, 0, 512, true)], true),
             (vec![x, part(1, 512, 1024, true)], true),
             (vec![x, part(0, 512, 1024, true)], true),

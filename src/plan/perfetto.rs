@@ -1,18 +1,19 @@
-//! Measurements as a trace for Perfetto and Chrome.
+//! Formats measurements as a trace for Perfetto and Chrome.
 
 use serde_json::{Value, json};
 
 use super::Plan;
 use super::analysis::Analysis;
 
-/// Track ids.
+/// Id of the host track.
 const HOST: u32 = 1;
+/// Id of the device track.
 const DEVICE: u32 = 2;
 
 impl Plan {
-    /// One run in the trace event format: a host and a device track, times in microseconds. The two
-    /// clocks are not synchronised: the first step is placed where the host submitted the work, or
-    /// earlier so that the last one ends with the run.
+    /// Returns one run in the trace event format: a host and a device track, with times in
+    /// microseconds. The two clocks are not synchronised: the first step is placed at the end of
+    /// the submit, or earlier so that the last step ends with the run.
     pub fn trace(&self, analysis: &Analysis) -> Value {
         let micros = |seconds: f64| seconds * 1e6;
         let event = |track: u32, name: &str, from: f64, to: f64, args: Value| {

@@ -1,7 +1,7 @@
-//! Algebraic simplification: identities, views of views, constant folding.
+//! Rules of the pass `simplify`: identities, views of views, constant folding.
 //!
-//! Every rule keeps each bit of every number, except that constants are computed here, more exactly
-//! than a device would.
+//! Every rule preserves each bit of every value, except that constants are computed here, more
+//! exactly than a device would.
 
 use std::collections::BTreeMap;
 
@@ -13,13 +13,13 @@ use crate::reference;
 /// Maximum elements of a constant computed while planning.
 const MAX_ELEMENTS: i64 = 1 << 18;
 
-/// The node that this one equals, if it is an identity.
+/// Returns the earlier node whose value `node` equals, if `node` is an identity.
 pub(super) fn same(graph: &Graph, node: &Node) -> Option<NodeId> {
     let first = *node.inputs.first()?;
     let operand = graph.node(first);
     let equal = (&operand.shape, operand.dtype) == (&node.shape, node.dtype);
     let found = match &node.op {
-        // It dequantises a weight in another format.
+        // It dequantises a weight in a different format.
         Op::Cast(_) => (equal
             && operand.op.stored().is_none_or(|f| f == Format::Plain(node.dtype)))
         .then_some(first),
@@ -45,7 +45,7 @@ pub(super) fn same(graph: &Graph, node: &Node) -> Option<NodeId> {
     (!computes || memory_of(graph, found).is_none()).then_some(found)
 }
 
-/// The state or update that a node is a view of.
+/// Returns the state or update that a node is a view of, if it is one.
 pub(super) fn memory_of(graph: &Graph, mut id: NodeId) -> Option<NodeId> {
     loop {
         let node = graph.node(id);
@@ -57,8 +57,8 @@ pub(super) fn memory_of(graph: &Graph, mut id: NodeId) -> Option<NodeId> {
     }
 }
 
-/// Whether an operand is the neutral constant of an operation. For a float sum that is -0: with 0,
-/// -0 would become 0.
+/// Returns whether an operand (on the left if `left`) is the neutral constant of an operation. For
+/// a float sum that is -0, since adding 0 would turn -0 into 0.
 fn neutral(graph: &Graph, op: BinaryOp, id: NodeId, left: bool) -> bool {
     let node = graph.node(id);
     let Op::Constant { words } = &node.op else { return false };
@@ -75,7 +75,7 @@ fn neutral(graph: &Graph, op: BinaryOp, id: NodeId, left: bool) -> bool {
     words.iter().all(|word| *word == want)
 }
 
-/// The same result in fewer steps: a composed view, a constant.
+/// Returns a node with the same result in fewer steps: a composed view or a constant.
 pub(super) fn shorter(graph: &Graph, node: &Node) -> Result<Option<Node>> {
     if let Some(constant) = constant(graph, node)? {
         return Ok(Some(constant));
@@ -103,8 +103,8 @@ pub(super) fn shorter(graph: &Graph, node: &Node) -> Result<Option<Node>> {
     })
 }
 
-/// Moves expands after an elementwise operation: it broadcasts by itself, and its result is
-/// expanded if that is smaller.
+/// Drops the expands before an elementwise operation, which broadcasts by itself. If the result is
+/// then smaller, the caller expands it.
 pub(super) fn unexpanded(graph: &Graph, node: &Node) -> Option<Node> {
     let source = |id: NodeId| match graph.node(id).op {
         Op::Expand(_) => graph.node(id).inputs[0],
@@ -122,7 +122,7 @@ pub(super) fn unexpanded(graph: &Graph, node: &Node) -> Option<Node> {
     Some(Node { inputs, shape, ..node.clone() })
 }
 
-/// Folds an elementwise operation or view of constants.
+/// Folds an elementwise operation or a view of constants into a constant.
 fn constant(graph: &Graph, node: &Node) -> Result<Option<Node>> {
     let class = node.op.class();
     if !matches!(class, OpClass::Elementwise | OpClass::Alias) || node.dtype.bytes() != 4 {
@@ -151,7 +151,7 @@ fn constant(graph: &Graph, node: &Node) -> Result<Option<Node>> {
     Ok(Some(Node { op, inputs: Default::default(), ..node.clone() }))
 }
 
-/// Evaluates an operation on constants to words; `scalar` evaluates one element.
+/// Evaluates an operation on constants to words; with `scalar`, it evaluates one element.
 fn evaluated(graph: &Graph, node: &Node, scalar: bool) -> Result<Vec<u32>> {
     let mut alone = Graph::new("constant");
     let mut inputs = Vec::new();
@@ -180,7 +180,7 @@ mod tests {
         Op::Slice { axis, start: Dim::new(start), len: Dim::new(len), step }
     }
 
-    /// The graph left of one whose output is `build` of `x` `[4, seq]`.
+    /// Simplifies the graph whose output is `build` of `x` `[4, seq]`, and returns its text.
     fn left(build: impl Fn(&mut Graph, NodeId) -> NodeId) -> String {
         let mut g = Graph::new("g");
         let seq = Dim::symbol(Symbol::new("seq"));

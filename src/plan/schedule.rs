@@ -1,4 +1,4 @@
-//! The recording: uploads, dispatches in order, downloads.
+//! The pass `schedule`: records uploads, dispatches in order, and downloads.
 
 use super::builder::PlanBuilder;
 use super::{PlanInput, PlanOutput};
@@ -38,7 +38,8 @@ pub(super) fn schedule(builder: &mut PlanBuilder) -> Result<()> {
     Ok(())
 }
 
-/// Bytes of a tensor in whole words; half of the last word may be padding.
+/// Returns the size in bytes of a tensor, rounded up to whole words: half of the last word may be
+/// padding.
 fn whole_words(shape: &Shape, dtype: DType) -> Dim {
     match dtype.is_half() {
         true => shape.elements().ceil_div(&Dim::new(2)) * Dim::new(4),

@@ -1,4 +1,4 @@
-//! Passes on the graph alone.
+//! The passes `infer` and `simplify`, which change only the graph.
 
 use std::collections::HashMap;
 
@@ -8,7 +8,8 @@ use crate::base::Dim;
 use crate::error::Result;
 use crate::ir::{CommonKey, Graph, Node, NodeId, Op, common_key, live, rewrite, verify};
 
-/// Substitutes symbols that are constant in this class, then verifies.
+/// Replaces symbols that have one value in the shape class with that value, then verifies the
+/// graph.
 pub(super) fn infer(builder: &mut PlanBuilder) -> Result<()> {
     for (symbol, low, high) in builder.class.ranges() {
         if low == high {
@@ -18,13 +19,13 @@ pub(super) fn infer(builder: &mut PlanBuilder) -> Result<()> {
     verify(&builder.graph)
 }
 
-/// Common subexpression elimination, identities, constant folding, dead code elimination.
+/// Eliminates common subexpressions, identities and dead code, and folds constants.
 pub(super) fn simplify(builder: &mut PlanBuilder) -> Result<()> {
     builder.graph = simplified(&builder.graph)?;
     Ok(())
 }
 
-/// The pass on any graph.
+/// Runs the pass `simplify` on any graph.
 pub(super) fn simplified(graph: &Graph) -> Result<Graph> {
     let mut known: HashMap<CommonKey, NodeId> = HashMap::new();
     let new = rewrite(graph, |new, _, node, inputs| {
@@ -33,7 +34,7 @@ pub(super) fn simplified(graph: &Graph) -> Result<Graph> {
     Ok(live(&new))
 }
 
-/// The simplest equivalent of this node in the new graph.
+/// Adds the simplest equivalent of a node to the new graph and returns it.
 fn simple(
     new: &mut Graph,
     known: &mut HashMap<CommonKey, NodeId>,

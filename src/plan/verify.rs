@@ -1,4 +1,4 @@
-//! Verification of a plan: memory safety of its indices and ranges, and fit to a device.
+//! Verification of a plan: its indices and ranges are memory-safe, and it fits a device.
 
 use super::{Plan, SlotRole};
 use crate::base::{Dim, Symbol, SymbolValues};
@@ -13,12 +13,16 @@ use crate::provider::{
 
 /// Maximum bytes of a tensor or buffer; sums of a few fit 64 bits.
 const MAX_BYTES: u64 = 1 << 56;
-/// Maximum operands of a body, values of one, and characters of a printed one.
+/// Maximum operands of a body, and bindings of a user kernel.
 const MAX_OPERANDS: usize = 64;
+/// Maximum values of a body.
 const MAX_VALUES: usize = 4096;
+/// Maximum size of the expression of one value of a body: the number of values in it, repetitions
+/// included.
 const MAX_TREE: u64 = 1 << 16;
+/// Maximum dimensions of the index space of a body.
 const MAX_RANK: u32 = 6;
-/// Reasons listed in an error.
+/// Maximum reasons listed in an error.
 const REASONS: usize = 4;
 
 impl Plan {
@@ -251,7 +255,8 @@ impl Plan {
         Ok(())
     }
 
-    /// Checked at both ends of the class; a device checks each run as well.
+    /// Checks a range at the lower and the upper ends of the class; a device checks it again for
+    /// each run.
     fn verify_range(&self, range: &SlotRange) -> Result<()> {
         let slot = self.recording.slots.get(range.slot as usize);
         let slot = slot.ok_or_else(|| invalid(format!("slot {} does not exist", range.slot)))?;
@@ -291,7 +296,7 @@ fn invalid(what: impl Into<String>) -> Error {
     Error::invalid(what)
 }
 
-/// Why a spec cannot be examined at all.
+/// Returns why a spec cannot be examined at all; `None` if it can.
 fn kernel_fault(spec: &KernelSpec) -> Option<String> {
     match spec {
         KernelSpec::Asset(asset) => {
@@ -324,7 +329,7 @@ fn kernel_fault(spec: &KernelSpec) -> Option<String> {
     }
 }
 
-/// Why the body of a generated kernel is malformed.
+/// Returns why the body of a generated kernel is malformed; `None` if it is not.
 fn body_fault(body: &FusedExpr, anchors: u32) -> Option<String> {
     let (inputs, outputs, values) = (body.inputs.len(), body.outputs.len(), body.values.len());
     if body.rank > MAX_RANK || inputs.max(outputs) > MAX_OPERANDS {

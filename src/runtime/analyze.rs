@@ -17,7 +17,8 @@ use crate::provider::{Args, BufferRange, Command, DeviceKind, Recording};
 pub struct AnalyzeOptions {
     /// Number of measured runs; at least 1.
     pub runs: usize,
-    /// Minimum time of warm-up runs, which raises a GPU's clock. There is at least one such run.
+    /// Minimum duration of the warm-up, which raises a GPU's clock. There is at least one warm-up
+    /// run.
     pub warm_up: Duration,
 }
 
@@ -27,20 +28,20 @@ impl Default for AnalyzeOptions {
     }
 }
 
-/// Timed steps per submit: a device has a few thousand timestamps per submit.
+/// Maximum timed steps per submit: devices support a few thousand timestamps per submit.
 const STEPS: usize = 2000;
 
-/// A part of the recording.
+/// A part of the recording, prepared for timing, with its number of steps.
 struct Piece {
     prepared: Prepared,
     steps: usize,
 }
 
 impl Runtime {
-    /// As [`Runtime::analyze_async`], blocking.
+    /// Blocking version of [`Runtime::analyze_async`].
     ///
     /// # Errors
-    /// As [`Runtime::analyze_async`].
+    /// Same as [`Runtime::analyze_async`].
     #[cfg(not(target_arch = "wasm32"))]
     pub fn analyze(
         &self,
@@ -55,12 +56,13 @@ impl Runtime {
     }
 
     /// Runs a plan on the device and times it. Whole runs are timed by the host's clock. Steps are
-    /// timed by device timestamps or, without those, one by one by the host's clock. Inputs are in
-    /// the order of [`Plan::inputs`]. Keeps the device busy for some seconds.
+    /// timed by device timestamps or, if the device has none, one at a time by the host's clock.
+    /// Weights and states are found by name in `resident`; inputs are in the order of
+    /// [`Plan::inputs`]. Keeps the device busy for some seconds.
     ///
     /// # Errors
-    /// Invalid for symbols outside the plan's shape class or an input of the wrong size;
-    /// unsupported on a device that executes nothing; any device error.
+    /// Invalid if symbols are outside the plan's shape class or an input has the wrong size;
+    /// unsupported if the device executes nothing; any device error.
     pub async fn analyze_async(
         &self,
         plan: &Plan,
@@ -168,7 +170,8 @@ fn timed(recording: &Recording, most: usize) -> Vec<Recording> {
 }
 
 impl Runtime {
-    /// Begin and end of each step by the device's clock, in seconds since the first began.
+    /// Measures the start and end of each step by the device's clock, in seconds since the start of
+    /// the first step.
     async fn stamped(&self, pieces: &[Piece], args: &Args) -> Result<Vec<(f64, f64)>> {
         let mut spans = Vec::new();
         let mut origin = None;
@@ -186,7 +189,8 @@ impl Runtime {
         Ok(spans)
     }
 
-    /// The same by the host's clock, around the submit and wait of each step.
+    /// Measures the start and end of each step by the host's clock, around the step's submit and
+    /// wait, in seconds since the first submit.
     async fn one_by_one(&self, pieces: &[Piece], args: &Args) -> Result<Vec<(f64, f64)>> {
         let mut spans = Vec::new();
         let clock = Clock::now();

@@ -17,15 +17,15 @@ use crate::provider::{
     Support, Usage, Word, support,
 };
 
-/// Time under load until an idle GPU reaches its full clock again.
+/// Time under load after which an idle GPU is at its full clock again.
 const WARM_UP: Duration = Duration::from_millis(500);
 const MEASURE: Duration = Duration::from_millis(300);
-/// Copies per submit, so that waiting is a small share.
+/// Copies per submit, so that waiting is a small share of the time.
 const COPIES: usize = 16;
 /// Workgroups of the copy kernel; each thread strides over the buffer.
 const GROUPS: i64 = 16_384;
 
-/// Four words per thread and iteration: the fastest read on GPUs.
+/// WGSL of the copy kernel: four words per thread and iteration, the fastest way to read on GPUs.
 const COPY: &str = "
 @group(0) @binding(0) var<uniform> count: vec4<u32>;
 @group(0) @binding(1) var<storage, read> x: array<vec4<f32>>;
@@ -40,17 +40,18 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) g
 ";
 
 impl Runtime {
-    /// As [`Runtime::measure_bandwidth_async`], blocking.
+    /// Blocking version of [`Runtime::measure_bandwidth_async`].
     ///
     /// # Errors
-    /// As [`Runtime::measure_bandwidth_async`].
+    /// Same as [`Runtime::measure_bandwidth_async`].
     #[cfg(not(target_arch = "wasm32"))]
     pub fn measure_bandwidth(&self) -> Result<u64> {
         crate::base::platform::block_on(self.measure_bandwidth_async())
     }
 
-    /// Bandwidth of device memory in bytes per second: bytes read plus bytes written while a kernel
-    /// copies a buffer much larger than the caches. Keeps the device busy for about a second.
+    /// Measures the bandwidth of device memory in bytes per second: bytes read plus bytes written
+    /// while a kernel copies a buffer much larger than the caches. Keeps the device busy for about
+    /// a second.
     ///
     /// # Errors
     /// Out of memory, and any device error.
@@ -76,8 +77,8 @@ impl Runtime {
         Ok((2.0 * bytes as f64 * count as f64 / time.as_secs_f64().max(1e-9)) as u64)
     }
 
-    /// A copy of slot 0 to slot 1: by a WGSL kernel if the device compiles WGSL, else by the plan
-    /// of an update.
+    /// Records a copy of `bytes` bytes from slot 0 to slot 1: by a WGSL kernel if the device
+    /// compiles WGSL, else by the plan of an update operation.
     fn copy_recording(&self, bytes: u64) -> Result<Recording> {
         let profile = self.device().profile();
         let spec = KernelSpec::Source(SourceSpec {
@@ -116,7 +117,8 @@ impl Runtime {
         Ok(plan.recording)
     }
 
-    /// Copies for at least `least`; returns the number of copies and the time taken.
+    /// Repeats the copy for at least the duration `least`; returns the number of copies and the
+    /// time that they took.
     async fn copies(&self, prepared: PreparedId, least: Duration) -> Result<(usize, Duration)> {
         let work = vec![(prepared, Args::default()); COPIES];
         let (mut count, mut warm) = (0, false);

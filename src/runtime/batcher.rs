@@ -1,12 +1,12 @@
-//! Gathers prepared work into submits.
+//! Gathers prepared work into submits, so that only reads wait (lazy sync).
 //!
 //! Each thread records into its own queue, so threads do not wait for each other. A queue is
 //! submitted when it holds enough dispatches, when a read needs it, or when another thread records
-//! work on a buffer that it writes. So a reader never overtakes a writer's commands.
+//! work on a buffer that the queue accesses. So a reader never overtakes a writer's commands.
 //!
 //! Submits are made by the thread that records or reads: a GPU's driver returns at once, but a
-//! software Vulkan driver waits in the call for earlier work. A read waits on the thread that polls
-//! it if that may block, else on the thread of the batcher: one per device.
+//! software Vulkan driver waits in the call for earlier work. A read waits on the polling thread if
+//! that thread may block, else on the batcher's own thread, one per device.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -23,10 +23,10 @@ use crate::provider::{Args, BufferId, Completion, Device, PreparedId, Ticket};
 
 /// Default number of dispatches after which a queue is submitted.
 pub(super) const DEFAULT_DISPATCHES: usize = 1024;
-/// Bytes of memory that a queue may keep alive before it is submitted. Memory dropped after it was
-/// recorded is reusable only after the submit.
+/// Bytes of memory that a queue may keep alive before it is submitted. Memory that is dropped after
+/// it was recorded is reusable only after the submit.
 const KEPT_BYTES: u64 = 256 << 20;
-/// Limit of queues kept without work; their threads may have ended.
+/// Number of queues above which those without work are dropped; their threads may have ended.
 const KEPT_QUEUES: usize = 64;
 
 /// Resources that recorded work needs until it is submitted, and their device memory in bytes.
@@ -51,17 +51,17 @@ pub(super) struct Work {
     pub(super) buffers: Arc<[BufferId]>,
 }
 
-/// Gathers prepared work into submits; see the module.
+/// Gathers prepared work into submits, with a queue for each recording thread.
 pub struct Batcher {
     device: Arc<dyn Device>,
     threshold: usize,
     state: Arc<Shared>,
-    /// Waits for the device on behalf of async readers.
+    /// Thread that waits for the device on behalf of async readers.
     #[cfg(not(target_arch = "wasm32"))]
     waiter: Worker,
 }
 
-/// The state, shared with jobs of the waiter.
+/// The batcher's state, shared with the jobs of its waiting thread.
 #[derive(Default)]
 struct Shared(Mutex<State>);
 
@@ -70,7 +70,7 @@ crate::base::debug_as!(Batcher, |this| device: this.device.profile().id(), thres
 #[derive(Default)]
 struct State {
     queues: HashMap<ThreadId, Queue>,
-    /// The thread whose unsubmitted work accesses a buffer.
+    /// For each buffer, the thread whose unsubmitted work accesses it.
     touched: HashMap<BufferId, ThreadId>,
     /// Submits whose success no wait has confirmed yet.
     unconfirmed: Vec<(Ticket, Arc<Batch>)>,
@@ -90,7 +90,7 @@ struct Queue {
 #[derive(Debug, Default)]
 struct Batch {
     progress: Mutex<Progress>,
-    /// Set if the device failed at it, or at anything that it may have read.
+    /// Set if the device failed in this submit, or in work whose results it may have read.
     failure: OnceLock<Error>,
 }
 
@@ -99,7 +99,7 @@ enum Progress {
     #[default]
     Recorded,
     Submitted(Ticket),
-    /// One reader waits for the device on behalf of all; the wakers of the others.
+    /// One reader waits for the device on behalf of all; these are the wakers of the others.
     Waiting(Vec<Waker>),
     Done(Result<Completion>),
 }
@@ -109,13 +109,13 @@ enum Progress {
 pub struct Receipt(Arc<Batch>);
 
 impl Receipt {
-    /// The failure, if known. It is known after the next wait at the latest.
+    /// Returns the failure, if one is known. A failure is known after the next wait at the latest.
     pub fn failure(&self) -> Option<Error> {
         self.0.failure.get().map(Error::duplicate)
     }
 }
 
-/// Guard of the one that waits for the device: if it is dropped early, all readers fail.
+/// Guard held by the reader that waits for the device: if it is dropped early, all readers fail.
 struct Waits(Arc<Batch>);
 
 impl Drop for Waits {
@@ -143,7 +143,7 @@ impl Batch {
         self.progress.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Ends the wait for all readers.
+    /// Stores the result and wakes all waiting readers.
     fn finish(&self, result: Result<Completion>) {
         let before = std::mem::replace(&mut *self.progress(), Progress::Done(result));
         if let Progress::Waiting(wakers) = before {
@@ -158,7 +158,7 @@ impl Batch {
 }
 
 impl Batcher {
-    /// A batcher that submits a queue after `threshold` dispatches.
+    /// Creates a batcher that submits a queue after `threshold` dispatches.
     pub fn new(device: Arc<dyn Device>, threshold: usize) -> Batcher {
         Batcher {
             device,
@@ -173,12 +173,12 @@ impl Batcher {
         self.state.lock()
     }
 
-    /// Records work on this thread's queue and keeps `keep` alive until the submit. Memory returned
+    /// Records work in this thread's queue and keeps `keep` alive until the submit: memory returned
     /// to a pool earlier could be overwritten before the work reads it. Nothing waits, but a full
     /// queue is submitted.
     ///
     /// # Errors
-    /// The device's error, if a queue was submitted.
+    /// The device's error if a queue is submitted and the submit fails.
     pub(super) fn record(&self, work: &Work, args: Args, keep: Keep) -> Result<Pending> {
         let thread = std::thread::current().id();
         let mut state = self.state();
@@ -207,8 +207,8 @@ impl Batcher {
         Ok(pending)
     }
 
-    /// Submits this thread's work. Does not wait for a GPU; the CPU provider computes here if this
-    /// thread may block.
+    /// Submits this thread's work. Does not wait for a GPU; the CPU provider computes in this call
+    /// if the thread may block.
     ///
     /// # Errors
     /// The device's error, if the submit fails.
@@ -265,20 +265,21 @@ impl Batcher {
         result
     }
 
-    /// As [`Batcher::read_async`], blocking.
+    /// Blocking version of [`Batcher::read_async`].
     ///
     /// # Errors
-    /// As [`Batcher::read_async`].
+    /// Same as [`Batcher::read_async`].
     #[cfg(not(target_arch = "wasm32"))]
     pub fn read(&self, pending: Pending) -> Result<Vec<Vec<u8>>> {
         block_on(self.read_async(pending))
     }
 
-    /// Submits the queue of `pending`, waits for it and returns its downloads. If the future is
-    /// dropped, other reads of the same submit are not affected, except in a browser.
+    /// Submits the queue that holds `pending` if it is not submitted yet, waits for the submit and
+    /// returns the downloads. If the future is dropped, other reads of the same submit are not
+    /// affected, except in a browser.
     ///
     /// # Errors
-    /// Any failure since the last read: see [`Device::wait`].
+    /// Any device failure since the last read; see [`Device::wait`].
     pub async fn read_async(&self, pending: Pending) -> Result<Vec<Vec<u8>>> {
         if matches!(*pending.batch.progress(), Progress::Recorded) {
             // The failure is stored in the batch and returned below.
@@ -310,7 +311,8 @@ impl Batcher {
         pending.take()
     }
 
-    /// Waits for the submit of a batch, or has the waiter do so, and ends the wait of its readers.
+    /// Waits for the submit of a batch and then wakes the batch's readers. If this thread must not
+    /// block, only starts the wait on the waiting thread.
     async fn wait_for_batch(&self, ticket: Ticket, waits: Waits) -> Result<()> {
         #[cfg(not(target_arch = "wasm32"))]
         if !runs_in_place() {
@@ -328,10 +330,10 @@ impl Batcher {
         Ok(())
     }
 
-    /// Waits for a submit that is not the batcher's.
+    /// Waits for a submit that was made outside the batcher.
     ///
     /// # Errors
-    /// As [`Device::wait`].
+    /// Same as [`Device::wait`].
     pub(super) async fn wait(&self, ticket: Ticket) -> Result<Completion> {
         #[cfg(not(target_arch = "wasm32"))]
         if !runs_in_place() {
@@ -365,7 +367,7 @@ impl Shared {
 }
 
 impl Pending {
-    /// Reports later whether the work failed.
+    /// Returns a receipt that later reports whether the work failed.
     pub fn receipt(&self) -> Receipt {
         Receipt(self.batch.clone())
     }
@@ -405,7 +407,7 @@ mod tests {
         BufferRange, Command, NullProvider, OpenOptions, Recording, SlotRange, Usage,
     };
 
-    /// Work that downloads four bytes of one buffer.
+    /// Prepares work that downloads four bytes of one buffer.
     fn work(device: &Arc<dyn Device>, buffer: BufferId) -> Work {
         let mut recording = Recording::default();
         let slot = recording.slot("x", 4);

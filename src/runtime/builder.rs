@@ -1,4 +1,5 @@
-//! Opens a runtime. Settings of the caller come first, then the environment, then detection.
+//! Opens a runtime. The caller's settings take precedence over the environment, and the environment
+//! over detection.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -20,9 +21,9 @@ use crate::kernel::pack::Pack;
 use crate::provider::worker::on_thread;
 use crate::provider::{Device, OpenOptions, Provider};
 
-/// Builder of a [`Runtime`]. A setting that is not made comes from the environment, then from
-/// defaults. A setting made here overrides its environment variable, which is then not read, even
-/// if it is invalid.
+/// Builder of a [`Runtime`]. A setting that is not made comes from the environment, or else from a
+/// default. A setting made here overrides its environment variable, which is then not read, so its
+/// value may even be invalid.
 #[derive(Clone, Debug, Default)]
 pub struct RuntimeBuilder {
     device: Option<String>,
@@ -54,87 +55,92 @@ impl fmt::Debug for Engines {
 }
 
 impl RuntimeBuilder {
-    /// The device to use: `auto`, a provider such as `cpu`, or one device such as `webgpu:1`. For a
-    /// named device no other provider is queried. Providers added with [`RuntimeBuilder::provider`]
-    /// are named the same way.
+    /// Sets the device to use: `auto`, a provider such as `cpu`, or one device such as `webgpu:1`.
+    /// If a provider or device is named, no other provider is queried. Providers added with
+    /// [`RuntimeBuilder::provider`] are named the same way. Overrides `WARPLOOM_DEVICE`.
     pub fn device(mut self, device: impl Into<String>) -> RuntimeBuilder {
         self.device = Some(device.into());
         self
     }
 
-    /// Device memory limit in bytes; `None` for no limit. Overrides `WARPLOOM_MEMORY_BUDGET`.
+    /// Sets the device memory limit in bytes; `None` for no limit. Overrides
+    /// `WARPLOOM_MEMORY_BUDGET`.
     pub fn memory_budget(mut self, bytes: Option<u64>) -> RuntimeBuilder {
         self.memory_budget = Some(bytes);
         self
     }
 
-    /// Threads of the CPU provider; `None` for one per core. Overrides `WARPLOOM_THREADS`.
+    /// Sets the number of threads of the CPU provider; `None` for one per core. Overrides
+    /// `WARPLOOM_THREADS`.
     pub fn threads(mut self, threads: Option<usize>) -> RuntimeBuilder {
         self.threads = Some(threads);
         self
     }
 
-    /// Opens the device with WebGPU's guaranteed limits and no optional features.
+    /// Sets whether the device is opened with WebGPU's guaranteed limits and no optional features.
     pub fn floor(mut self, floor: bool) -> RuntimeBuilder {
         self.floor = floor;
         self
     }
 
-    /// When the host waits for the device.
+    /// Sets when the host waits for the device. Overrides `WARPLOOM_SYNC`.
     pub fn sync(mut self, sync: SyncMode) -> RuntimeBuilder {
         self.sync = Some(sync);
         self
     }
 
-    /// Whether every plan is deterministic:
-    /// [`Options::deterministic`](crate::plan::Options::deterministic).
+    /// Sets whether every plan is deterministic:
+    /// [`Options::deterministic`](crate::plan::Options::deterministic). Overrides
+    /// `WARPLOOM_DETERMINISTIC`.
     pub fn deterministic(mut self, deterministic: bool) -> RuntimeBuilder {
         self.deterministic = Some(deterministic);
         self
     }
 
-    /// Whether `f16` products may accumulate in `f16`:
-    /// [`Options::f16_accumulate`](crate::plan::Options::f16_accumulate).
+    /// Sets whether matrix products of `f16` may accumulate in `f16`:
+    /// [`Options::f16_accumulate`](crate::plan::Options::f16_accumulate). Overrides
+    /// `WARPLOOM_F16_ACCUMULATE`.
     pub fn f16_accumulate(mut self, f16_accumulate: bool) -> RuntimeBuilder {
         self.f16_accumulate = Some(f16_accumulate);
         self
     }
 
-    /// Whether plans may use every engine, including those that errata or `doctor` findings list as
-    /// wrong on this device. Needed to test them. Same as `WARPLOOM_DOCTOR=off`.
+    /// Sets whether plans may use every engine, including those that errata or `doctor` findings
+    /// list as wrong on this device, for example to test them. Overrides `WARPLOOM_DOCTOR`; `true`
+    /// is the same as `off`.
     pub fn trusting(mut self, trusting: bool) -> RuntimeBuilder {
         self.trusting = Some(trusting);
         self
     }
 
-    /// How plans use measurements. Overrides `WARPLOOM_TUNE`.
+    /// Sets how plans use measurements. Overrides `WARPLOOM_TUNE`.
     pub fn tune(mut self, mode: TuneMode) -> RuntimeBuilder {
         self.tune = Some(mode);
         self
     }
 
-    /// Cache of measurements to use instead of the user's cache.
+    /// Sets the cache of measurements to use instead of the user's cache.
     pub fn tune_cache(mut self, cache: TuneCache) -> RuntimeBuilder {
         self.tune_cache = Some(cache);
         self
     }
 
-    /// An additional file of measurements to read, such as one shipped with an application. Can be
-    /// called several times.
+    /// Adds a file of measurements to read, such as one shipped with an application. Can be called
+    /// several times.
     pub fn tune_file(mut self, path: impl Into<PathBuf>) -> RuntimeBuilder {
         self.tune_files.push(path.into());
         self
     }
 
-    /// Dispatches gathered before a submit, at least one. Overrides
+    /// Sets the number of dispatches gathered before a submit, at least one. Overrides
     /// `WARPLOOM_DISPATCHES_PER_SUBMIT`.
     pub fn dispatches_per_submit(mut self, dispatches: usize) -> RuntimeBuilder {
         self.dispatches = Some(dispatches.max(1));
         self
     }
 
-    /// Engines that plans prefer where they apply, and engines that they never use. Overrides
-    /// `WARPLOOM_ENGINE`.
+    /// Sets the engines that plans use wherever they apply, and the engines that plans never use.
+    /// Overrides `WARPLOOM_ENGINE`.
     pub fn preferences(
         mut self,
         preferred: Vec<EngineId>,
@@ -144,33 +150,34 @@ impl RuntimeBuilder {
         self
     }
 
-    /// Folders of packs that implement an operation, to register as engines. Overrides
-    /// `WARPLOOM_PACKS`.
+    /// Sets the folders of packs to register as engines; each pack must implement an operation.
+    /// Overrides `WARPLOOM_PACKS`.
     pub fn pack_folders(mut self, folders: Vec<PathBuf>) -> RuntimeBuilder {
         self.pack_folders = Some(folders);
         self
     }
 
-    /// Adds a provider of the caller to the built-in ones. An [`Arc`] of a provider is a provider
-    /// too, so the caller can keep a handle. Can be called several times.
+    /// Adds a provider to the built-in ones. An [`Arc`] of a provider is a provider too, so the
+    /// caller can keep a handle. Can be called several times.
     ///
-    /// With `auto`, devices of added providers come before all others, in the order in which the
-    /// providers were added and list them: a provider is added to be used. A device of the kind
-    /// [`DeviceKind::Null`] is selected only by name. Devices other than the first are also
-    /// selected by name: `.device("mine:1")` or `WARPLOOM_DEVICE=mine:1`. `WARPLOOM_DEVICE=cpu`
-    /// still selects the built-in CPU provider.
+    /// With `auto`, devices of added providers come before all others, ordered as the providers
+    /// were added and as each lists its devices. A device of the kind [`DeviceKind::Null`] is
+    /// selected only by name. Devices other than the first are also selected by name:
+    /// `.device("mine:1")` or `WARPLOOM_DEVICE=mine:1`. `WARPLOOM_DEVICE=cpu` still selects the
+    /// built-in CPU provider.
     ///
-    /// If a provider cannot list its devices, or with `auto` a device does not open,
+    /// If a provider cannot list its devices, or if with `auto` a device does not open,
     /// [`Runtime::startup_line`] and [`Detection::failures`] report it and the next device is
     /// tried. For a device requested by name this is an error.
     ///
-    /// The name consists of letters, digits, `-` and `_`. It must not be `auto` or the name of
-    /// another provider, including built-in ones that this build lacks. Each profile must carry
-    /// that name and its index in the list. Plans follow the profile: [`DeviceKind::Cpu`] runs the
-    /// Rust functions of `cpu`, all other kinds run WGSL. Capabilities such as
-    /// cuBLASLt calls or overlapping launches, and measured constants, are fields of the profile
+    /// The provider's name consists of letters, digits, `-` and `_`. It must not be `auto` or the
+    /// name of another provider, including built-in ones that this build lacks. Each profile must
+    /// carry that name and its index in the list. Plans follow the profile: [`DeviceKind::Cpu`]
+    /// runs the Rust functions of `cpu`, all other kinds run WGSL. Capabilities such as cuBLASLt
+    /// calls or overlapping launches, and measured constants, are fields of the profile
     /// ([`DeviceProfile`]), so a provider that wraps `cuda` keeps them. Native kernels of packs and
-    /// errata are keyed by the names `cuda`, `opencl` and `webgpu`, so it gets none of those.
+    /// errata apply only to the providers named `cuda`, `opencl` and `webgpu`, so they do not apply
+    /// to a wrapper.
     ///
     /// [`DeviceKind::Null`]: crate::provider::DeviceKind::Null
     /// [`DeviceProfile`]: crate::provider::DeviceProfile
@@ -186,10 +193,10 @@ impl RuntimeBuilder {
         self
     }
 
-    /// Registers a pack as an engine named `pack.` plus its name.
+    /// Registers a pack as an engine whose id is `pack.` followed by the pack's name.
     ///
     /// # Errors
-    /// Invalid if its manifest implements no operation.
+    /// Invalid if the pack's manifest implements no operation.
     #[cfg(feature = "packs")]
     pub fn pack(self, pack: Pack) -> Result<RuntimeBuilder> {
         Ok(self.engine(PackEngine::new(pack)?))
@@ -198,17 +205,17 @@ impl RuntimeBuilder {
     /// Detects the devices and selects one without opening it.
     ///
     /// # Errors
-    /// Invalid if the requested device does not exist (the error lists the available ones), and for
-    /// a provider with an invalid or duplicate name.
+    /// Invalid if the requested device does not exist (the error lists the available ones), or if a
+    /// provider has an invalid or duplicate name.
     #[cfg(not(target_arch = "wasm32"))]
     pub fn detect(&self) -> Result<Detection> {
         block_on(self.detect_async())
     }
 
-    /// As `detect`, as a future.
+    /// Async version of [`RuntimeBuilder::detect`].
     ///
     /// # Errors
-    /// As `detect`.
+    /// Same as [`RuntimeBuilder::detect`].
     pub async fn detect_async(&self) -> Result<Detection> {
         #[cfg(not(target_arch = "wasm32"))]
         if !runs_in_place() {
@@ -218,26 +225,26 @@ impl RuntimeBuilder {
         Detection::among(&providers(&self.providers)?, &self.requested()).await
     }
 
-    /// The device requested by the caller, else by `WARPLOOM_DEVICE`.
+    /// Returns the device requested by the caller, else by `WARPLOOM_DEVICE`, else `auto`.
     fn requested(&self) -> String {
         let requested = self.device.clone().or_else(|| config::var(&config::DEVICE));
         requested.unwrap_or_else(|| "auto".into())
     }
 
-    /// Opens the device.
+    /// Opens the device and returns the runtime.
     ///
     /// # Errors
-    /// As [`RuntimeBuilder::detect`]; the provider's error if the device does not open. A device
-    /// requested by name is never replaced by another.
+    /// Same as [`RuntimeBuilder::detect`] and [`RuntimeBuilder::build_on`]; the provider's error if
+    /// the device does not open. A device requested by name is never replaced by another.
     #[cfg(not(target_arch = "wasm32"))]
     pub fn build(self) -> Result<Runtime> {
         block_on(self.build_async())
     }
 
-    /// As `build`, as a future.
+    /// Async version of [`RuntimeBuilder::build`].
     ///
     /// # Errors
-    /// As `build`.
+    /// Same as [`RuntimeBuilder::build`].
     pub async fn build_async(self) -> Result<Runtime> {
         #[cfg(not(target_arch = "wasm32"))]
         if !runs_in_place() {
@@ -257,11 +264,12 @@ impl RuntimeBuilder {
         Runtime::decided(device, decided, detection)
     }
 
-    /// A runtime on a device that is already open, such as an embedder's. Settings that only apply
-    /// to opening are not read: device name, threads, limits and providers.
+    /// Returns a runtime on a device that is already open, such as an embedder's. Settings that
+    /// only apply to opening a device are ignored: device name, threads, limits and providers.
     ///
     /// # Errors
-    /// Invalid for an unreadable environment variable that is needed, or a duplicate engine.
+    /// Invalid if an environment variable that is read has an invalid value, or if an engine is
+    /// registered twice; the error of a pack that does not load.
     pub fn build_on(self, device: Arc<dyn Device>) -> Result<Runtime> {
         let detection = Detection::given(device.profile());
         Runtime::decided(device, self.decide()?, detection)
@@ -301,20 +309,20 @@ pub(super) struct Decided {
     pub(super) registry: Registry,
 }
 
-/// Whether `WARPLOOM_DETERMINISTIC` requests deterministic plans.
+/// Returns whether `WARPLOOM_DETERMINISTIC` requests deterministic plans.
 ///
 /// # Errors
-/// Invalid if it is neither 0 nor 1.
+/// Invalid if the variable is set to anything but 0 or 1.
 pub fn deterministic_by_env() -> Result<bool> {
     switch(&config::DETERMINISTIC)
 }
 
-/// Whether `WARPLOOM_F16_ACCUMULATE` allows `f16` accumulation.
+/// Returns whether `WARPLOOM_F16_ACCUMULATE` allows `f16` accumulation.
 pub(super) fn f16_accumulate_by_env() -> Result<bool> {
     switch(&config::F16_ACCUMULATE)
 }
 
-/// A variable that is 0 or 1; 0 if unset.
+/// Reads a variable that is 0 or 1; 0 if unset.
 fn switch(var: &'static config::Var) -> Result<bool> {
     match config::var(var).as_deref() {
         None | Some("0") => Ok(false),
@@ -323,11 +331,11 @@ fn switch(var: &'static config::Var) -> Result<bool> {
     }
 }
 
-/// The preferred and the blocked engines in `WARPLOOM_ENGINE`. Planning checks that they exist,
-/// since engines can be added until then.
+/// Returns the preferred and the blocked engines in `WARPLOOM_ENGINE`. Planning checks that they
+/// exist, since engines can be added until then.
 ///
 /// # Errors
-/// Invalid for an empty name and for a prefix that no built-in engine has.
+/// Invalid if a name is empty, or if no built-in engine has the prefix of a name that ends in `*`.
 pub fn engines_by_env() -> Result<(Vec<EngineId>, Vec<EngineId>)> {
     let (mut preferred, mut blocked) = (Vec::new(), Vec::new());
     for name in config::var(&config::ENGINE).iter().flat_map(|list| list.split(',')) {

@@ -7,10 +7,10 @@ use std::path::{Path, PathBuf};
 use crate::engine::DriverKey;
 use crate::error::{Error, Result};
 
-/// The crate version. Another version may have fixed or broken an engine.
+/// The crate version. A different version may have fixed or broken an engine.
 pub(super) const VERSION: &str = env!("CARGO_PKG_VERSION");
 
-/// File stem for a driver and this version of the crate.
+/// Returns the file stem for a driver and this version of the crate.
 pub(super) fn stem(device: &DriverKey) -> String {
     let mut hasher = blake3::Hasher::new();
     for part in [VERSION, &device.provider, &device.vendor, &device.name, &device.driver] {
@@ -20,17 +20,17 @@ pub(super) fn stem(device: &DriverKey) -> String {
     format!("{}-{}", device.provider, &hasher.finalize().to_hex()[..16])
 }
 
-/// A bad-file error with the file's name and the problem.
+/// Returns a bad-file error with the file's path and the problem.
 pub(super) fn bad(path: &Path, what: impl std::fmt::Display) -> Error {
     Error::bad_file(format!("{}: {what}", path.display()))
 }
 
-/// An I/O error of a file.
+/// Returns an I/O error with the attempted action and the file's path.
 pub(super) fn io(action: &str, path: &Path, error: std::io::Error) -> Error {
     Error::io(format!("cannot {action} {}", path.display()), error)
 }
 
-/// The bytes of a file; `None` if it does not exist.
+/// Reads a file; `None` if it does not exist.
 ///
 /// # Errors
 /// Bad file if it is larger than `most` bytes or unreadable.
@@ -42,11 +42,11 @@ pub(super) fn read(path: &Path, most: u64) -> Result<Option<Vec<u8>>> {
     }
 }
 
-/// The rest of an open file. On some systems a locked file is readable only through the handle that
-/// holds the lock.
+/// Reads the rest of an open file. On some systems a locked file is readable only through the
+/// handle that holds the lock.
 ///
 /// # Errors
-/// As [`read`].
+/// Same as [`read`].
 pub(super) fn read_open(file: &File, path: &Path, most: u64) -> Result<Vec<u8>> {
     let mut bytes = Vec::new();
     file.take(most + 1).read_to_end(&mut bytes).map_err(|e| bad(path, e))?;
@@ -56,12 +56,12 @@ pub(super) fn read_open(file: &File, path: &Path, most: u64) -> Result<Vec<u8>> 
     }
 }
 
-/// Writes a file atomically: under the name `draft` in the same folder, synced to disk, then
-/// renamed. A reader sees the old file or the new one. Concurrent writers need different `draft`
-/// names, or a lock.
+/// Writes a file atomically: first with the extension `draft` in the same folder, synced to disk,
+/// then renamed. A reader sees the old file or the new one. Concurrent writers need different
+/// `draft` extensions, or a lock.
 ///
 /// # Errors
-/// The system's error.
+/// Any I/O error.
 pub(super) fn write(path: &Path, draft: &str, bytes: &[u8]) -> Result<()> {
     let failed = |e| io("write", path, e);
     fs::create_dir_all(path.parent().unwrap_or(Path::new("."))).map_err(failed)?;
@@ -80,7 +80,7 @@ pub(super) fn write(path: &Path, draft: &str, bytes: &[u8]) -> Result<()> {
 /// Removes a file; returns whether it existed.
 ///
 /// # Errors
-/// The system's error.
+/// Any I/O error.
 pub(super) fn remove(path: &Path) -> Result<bool> {
     match fs::remove_file(path) {
         Ok(()) => Ok(true),

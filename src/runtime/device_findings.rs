@@ -1,8 +1,8 @@
-//! Findings of `doctor` runs on disk: one file per driver and crate version, in the cache folder
-//! `doctor`.
+//! Stores the findings of `doctor` runs on disk: one file per driver and crate version, in the
+//! subfolder `doctor` of the cache folder.
 //!
 //! Files are optional hints. A missing file blocks no engine. A file that is truncated, altered or
-//! of another device is reported and blocks no engine. Writes are atomic.
+//! for a different device is reported and blocks no engine. Writes are atomic.
 
 use std::path::PathBuf;
 
@@ -17,7 +17,7 @@ use crate::provider::DeviceProfile;
 
 /// Schema version of a file.
 const SCHEMA: u32 = 1;
-/// Size limit of a file in bytes, far above the findings on all engines of this crate.
+/// Size limit of a file in bytes, far above the size of findings on all engines of this crate.
 const MAX_BYTES: u64 = 1 << 20;
 
 /// The findings on one driver.
@@ -30,27 +30,27 @@ pub struct Findings {
     pub device: DriverKey,
     /// Date of the test run, as `YYYY-MM-DD` in UTC.
     pub date: String,
-    /// Engines found wrong.
+    /// Engines that computed wrong results.
     pub wrong: Vec<WrongEngine>,
 }
 
-/// An engine found wrong by a test run.
+/// An engine that computed wrong results in a test run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WrongEngine {
     /// Id of the engine.
     pub engine: EngineId,
-    /// Description of the error with case, index and both values.
+    /// Description of the error: test case, element index, and both values.
     pub what: String,
 }
 
 impl Findings {
-    /// Findings of a test run that ends now.
+    /// Creates the findings of a test run that ends now.
     pub fn new(device: DriverKey, wrong: Vec<WrongEngine>) -> Findings {
         let (version, date) = (VERSION.to_string(), platform::date());
         Findings { schema: SCHEMA, version, device, date, wrong }
     }
 
-    /// The engines that plans must avoid.
+    /// Returns the engines that plans must avoid, with the reason.
     pub fn blocks(&self) -> Vec<Block> {
         let block = |wrong: &WrongEngine| Block {
             device: self.device.clone(),
@@ -61,35 +61,35 @@ impl Findings {
     }
 }
 
-/// A folder of findings.
+/// A folder that stores findings.
 #[derive(Clone, Debug)]
 pub struct Notebook {
     folder: Option<PathBuf>,
 }
 
 impl Notebook {
-    /// The user's folder, in the cache named by `WARPLOOM_CACHE` or the system. Without a cache
-    /// nothing is stored.
+    /// Uses the folder `doctor` in the cache folder, which `WARPLOOM_CACHE` names; by default
+    /// `warploom` in the user's. Without a cache folder nothing is stored.
     pub fn of_user() -> Notebook {
         Notebook { folder: platform::cache_folder().map(|folder| folder.join("doctor")) }
     }
 
-    /// A folder at this path, created on the first write.
+    /// Uses the folder at this path, which is created on the first write.
     pub fn at(folder: impl Into<PathBuf>) -> Notebook {
         Notebook { folder: Some(folder.into()) }
     }
 
-    /// File of the findings on a device; `None` without a folder.
+    /// Returns the path of the file with the findings on a device; `None` without a folder.
     pub fn path(&self, device: &DriverKey) -> Option<PathBuf> {
         let name = format!("{}.json", cache_file::stem(device));
         self.folder.as_ref().map(|folder| folder.join(name))
     }
 
-    /// The findings on a device; `None` if it was not tested.
+    /// Reads the findings on a device; `None` if there is no file for it.
     ///
     /// # Errors
-    /// Bad file, with its name, if it is truncated, altered, too large, or of another device,
-    /// schema or crate version.
+    /// Bad file, with its path, if the file is truncated, altered, too large, or for a different
+    /// device, schema or crate version.
     pub fn read(&self, device: &DriverKey) -> Result<Option<Findings>> {
         let Some(path) = self.path(device) else { return Ok(None) };
         let bad = |what: String| cache_file::bad(&path, what);
@@ -108,10 +108,10 @@ impl Notebook {
         Ok(Some(found))
     }
 
-    /// Writes findings and replaces those of the same device; returns the file.
+    /// Writes findings, replacing those on the same device, and returns the path of the file.
     ///
     /// # Errors
-    /// Invalid without a folder or above the size limit; the system's error.
+    /// Invalid if there is no folder or the findings exceed the size limit; any I/O error.
     pub fn write(&self, findings: &Findings) -> Result<PathBuf> {
         let path = self.path(&findings.device).ok_or_else(|| {
             Error::invalid(format!("nothing is stored: {} is off or unknown", config::CACHE.name))
@@ -130,18 +130,19 @@ impl Notebook {
     /// Deletes the findings on a device, readable or not; returns whether there were any.
     ///
     /// # Errors
-    /// The system's error.
+    /// Any I/O error.
     pub fn forget(&self, device: &DriverKey) -> Result<bool> {
         let Some(path) = self.path(device) else { return Ok(false) };
         cache_file::remove(&path)
     }
 }
 
-/// Engines that plans for a device avoid: those in the errata and those in the user's findings. If
-/// that file is invalid, also the reason. Empty with `WARPLOOM_DOCTOR=off`.
+/// Returns the engines that plans for a device avoid: those in the errata and those in the user's
+/// findings. If the file of findings is invalid, also returns the reason. Nothing is avoided with
+/// `WARPLOOM_DOCTOR=off`.
 ///
 /// # Errors
-/// Invalid for another value of that variable.
+/// Invalid if the variable is set to anything but `on` or `off`.
 pub fn known_wrong_on(
     profile: &DeviceProfile,
     registry: &Registry,
@@ -154,10 +155,10 @@ pub fn known_wrong_on(
     Ok((blocks, ignored))
 }
 
-/// Whether plans avoid engines known to be wrong, by `WARPLOOM_DOCTOR`.
+/// Returns whether plans avoid engines known to be wrong, according to `WARPLOOM_DOCTOR`.
 ///
 /// # Errors
-/// Invalid for an unknown value.
+/// Invalid if the variable is set to anything but `on` or `off`.
 pub(super) fn doctor_by_env() -> Result<bool> {
     match config::var(&config::DOCTOR).as_deref() {
         None | Some("on") => Ok(true),
@@ -166,7 +167,7 @@ pub(super) fn doctor_by_env() -> Result<bool> {
     }
 }
 
-/// The user's findings; see [`known_wrong_on`].
+/// Reads the user's findings; returns the engines to avoid, or the reason if the file is ignored.
 pub(super) fn remembered(profile: &DeviceProfile) -> (Vec<Block>, Option<String>) {
     match Notebook::of_user().read(&DriverKey::of(profile)) {
         Ok(found) => (found.map(|found| found.blocks()).unwrap_or_default(), None),

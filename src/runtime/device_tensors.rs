@@ -19,29 +19,30 @@ const CHUNK: usize = 16 << 20;
 pub struct WeightSource<'a> {
     /// Name in graphs.
     pub name: &'a str,
-    /// Bytes in the format that graphs name.
+    /// Bytes in the storage format that graphs declare for this weight.
     pub bytes: &'a [u8],
 }
 
-/// Named device memory.
+/// Weights and states in device memory, by name.
 #[derive(Default)]
 pub struct DeviceTensors {
     places: HashMap<String, Place>,
-    /// Copies of weights, by their names, for plans that need them contiguous or aligned to a
-    /// binding offset when the upload is not.
+    /// Copies of weights, keyed by the weights' names, for plans that need them contiguous or
+    /// aligned to a binding offset where the originals are not.
     copies: HashMap<Vec<String>, Arc<PooledBuffer>>,
     bytes: u64,
 }
 
 crate::base::debug_as!(DeviceTensors, |this| names: this.places.len(), bytes: this.bytes);
 
-/// Memory that its user keeps alive, even after the [`DeviceTensors`] is dropped.
+/// Memory of one or more tensors; the holder keeps it alive even after the [`DeviceTensors`] is
+/// dropped.
 pub(super) struct Held {
     pub(super) range: BufferRange,
     pub(super) buffer: Arc<PooledBuffer>,
 }
 
-/// Location of one tensor.
+/// Location of one tensor: a range in bytes of a buffer.
 struct Place {
     buffer: Arc<PooledBuffer>,
     offset: u64,
@@ -49,18 +50,18 @@ struct Place {
 }
 
 impl DeviceTensors {
-    /// An empty set.
+    /// Creates an empty set.
     pub fn new() -> DeviceTensors {
         DeviceTensors::default()
     }
 
-    /// Uploads weights contiguously into one buffer, in chunks; `progress` gets the bytes of each
-    /// chunk. A plan that reads these weights, or a contiguous run of them, as one then needs no
-    /// copy ([`merged_weights`](crate::plan::merged_weights) names them).
+    /// Uploads weights contiguously into one buffer, in chunks; `progress` receives the size of
+    /// each chunk in bytes. A plan that reads these weights, or a contiguous run of them, as one
+    /// tensor then needs no copy ([`merged_weights`](crate::plan::merged_weights) names them).
     ///
     /// # Errors
     /// Out of memory, naming the weights; invalid if a name is taken, or if a weight other than the
-    /// last is not a multiple of [`GRANULE`] bytes.
+    /// last is not a multiple of [`GRANULE`] bytes; any device error.
     pub fn upload(
         &mut self,
         pool: &Pool,
@@ -100,10 +101,10 @@ impl DeviceTensors {
         Ok(())
     }
 
-    /// Allocates zeroed memory for a state.
+    /// Allocates `bytes` bytes of zeroed memory for a state.
     ///
     /// # Errors
-    /// Out of memory, naming the state; invalid if the name is taken.
+    /// Out of memory, naming the state; invalid if the name is taken; any device error.
     pub fn state(
         &mut self,
         pool: &Pool,
@@ -114,11 +115,11 @@ impl DeviceTensors {
         self.states(pool, device, &[(name, bytes)])
     }
 
-    /// As [`DeviceTensors::state`] for several states with their sizes in bytes. The device clears
-    /// all of them in one submit.
+    /// Same as [`DeviceTensors::state`], for several states with their sizes in bytes. The device
+    /// clears all of them in one submit.
     ///
     /// # Errors
-    /// As [`DeviceTensors::state`]; on an error nothing is added.
+    /// Same as [`DeviceTensors::state`]. On an error no state is added.
     pub fn states(
         &mut self,
         pool: &Pool,
@@ -146,10 +147,11 @@ impl DeviceTensors {
         Ok(())
     }
 
-    /// Allocates zeroed memory for every weight and state of a plan, to time it without a model.
+    /// Allocates zeroed memory for every weight and state of a plan, to time the plan without a
+    /// model.
     ///
     /// # Errors
-    /// As [`DeviceTensors::state`].
+    /// Same as [`DeviceTensors::state`].
     pub fn zeros(pool: &Pool, device: &dyn Device, plan: &Plan) -> Result<DeviceTensors> {
         let mut resident = DeviceTensors::new();
         for (role, slot) in plan.slots.iter().zip(&plan.recording.slots) {
@@ -158,7 +160,8 @@ impl DeviceTensors {
                     resident.state(pool, device, name, slot.bytes)?;
                 }
                 SlotRole::Merged(names) => {
-                    // Only their sum is known: the first takes what the others leave.
+                    // Only the sum of their sizes is known: each but the first gets the minimum
+                    // size.
                     let rest = GRANULE * names.len().saturating_sub(1) as u64;
                     let zeros = vec![0; slot.bytes.saturating_sub(rest) as usize];
                     let part = |(i, name)| WeightSource {
@@ -180,7 +183,7 @@ impl DeviceTensors {
         Ok(resident)
     }
 
-    /// Checks that no name is taken, before anything changes.
+    /// Checks that no name is taken or given twice.
     fn check_free(&self, names: &[&str]) -> Result<()> {
         for (i, name) in names.iter().enumerate() {
             if self.places.contains_key(*name) {
@@ -198,21 +201,21 @@ impl DeviceTensors {
         self.places.insert(name.into(), place);
     }
 
-    /// Location of a weight or state.
+    /// Returns the memory of a weight or state; `None` if the name is unknown.
     pub fn get(&self, name: &str) -> Option<BufferRange> {
         self.places.get(name).map(Place::range)
     }
 
-    /// Total size in bytes.
+    /// Returns the total size in bytes, including copies.
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// Location of these weights as one contiguous range at a valid binding offset. If they were
-    /// not uploaded that way, they are copied once into their own buffer.
+    /// Returns these weights as one contiguous range at a valid binding offset. If they were not
+    /// uploaded that way, they are copied once into their own buffer.
     ///
     /// # Errors
-    /// Invalid, naming a weight that is missing; out of memory for the copy.
+    /// Invalid, naming the weight, if one is missing; out of memory for the copy; any device error.
     pub(super) fn weights(
         &mut self,
         pool: &Pool,
@@ -251,7 +254,7 @@ impl Place {
     }
 }
 
-/// The range of places that are contiguous in one buffer.
+/// Returns the range of these tensors if they are contiguous in one buffer.
 fn adjacent(places: &[&Place]) -> Option<BufferRange> {
     let first = places.first()?.range();
     let mut end = first.offset;
@@ -264,14 +267,14 @@ fn adjacent(places: &[&Place]) -> Option<BufferRange> {
     Some(BufferRange { bytes: end - first.offset, ..first })
 }
 
-/// Enqueues copies of places into one contiguous range. Later submits see the result.
+/// Enqueues copies of tensors into one contiguous range. Later submits see the result.
 fn gather(device: &dyn Device, places: &[&Place], to: BufferRange) -> Result<()> {
     let mut recording = Recording { label: "merge weights".into(), ..Recording::default() };
     let target = recording.slot("merged", to.bytes);
     let (mut slots, mut begin) = (vec![Some(to)], 0);
     for place in places {
-        // A slot starts at a valid binding offset, so it spans the buffer up to the end of the
-        // place.
+        // A slot must start at a valid binding offset, so it spans the buffer up to the tensor's
+        // end.
         let all = BufferRange { offset: 0, bytes: place.offset + place.bytes, ..place.range() };
         let slot = recording.slot("weight", all.bytes);
         let part = |slot, offset: u64| SlotRange {

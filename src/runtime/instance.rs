@@ -21,17 +21,17 @@ pub struct Instance {
     plan: Plan,
     batcher: Arc<Batcher>,
     work: Work,
-    /// One recording per command, if the host waits after every dispatch.
+    /// One recording per command, with its label, if the host waits after every dispatch.
     stepwise: Option<Vec<(String, Work)>>,
-    /// Slots that are bound per run.
+    /// Indices of the slots that each run binds.
     open: Vec<u32>,
-    /// Shared with work that is recorded but not yet submitted.
+    /// The instance's resources, shared with work that is recorded but not yet submitted.
     owned: Arc<Owned>,
 }
 
 crate::base::debug_as!(Instance, |this| plan: this.plan.name, device: this.owned.device.profile().id());
 
-/// Resources freed with the last of an instance and its recorded work, in this order.
+/// Resources freed, in this order, once the instance and all its recorded work are dropped.
 struct Owned {
     device: Arc<dyn Device>,
     prepared: Vec<Prepared>,
@@ -71,7 +71,7 @@ impl Source<'_> {
     }
 }
 
-/// Memory options of a plan that is prepared for one instance; tests use them for checks.
+/// Memory options that make an instance's invalid accesses visible.
 pub(super) struct Extra {
     /// Bytes before and after every buffer, filled with [`GUARD`].
     pub(super) guard: u64,
@@ -84,12 +84,12 @@ pub(super) const GUARD: u8 = 0xFF;
 
 impl Instance {
     /// Compiles the kernels, allocates memory and prepares the commands. Weights and states are
-    /// found by name. Weights that the plan reads as one but that are not contiguous are copied
-    /// once on the device.
+    /// found by name in `resident`. Weights that the plan reads as one tensor but that are not
+    /// contiguous are copied once on the device.
     ///
     /// # Errors
     /// Compile errors that name the kernel; out of memory; invalid if `resident` lacks a name or
-    /// has too few bytes for it; unsupported if the plan needs features that this device lacks.
+    /// holds too few bytes for it; unsupported if the plan needs features that this device lacks.
     pub async fn new_async(
         runtime: &Runtime,
         plan: Plan,
@@ -99,12 +99,12 @@ impl Instance {
         Instance::with(runtime, plan, resident, &extra).await.map(|(instance, _)| instance)
     }
 
-    /// As `new`, but weights and states are bound at each run. With [`Workspace::Bound`]
-    /// the memory of intermediates is too; see [`Bindings`].
+    /// Like [`Instance::new_async`], but weights and states are bound at each run. With
+    /// [`Workspace::Bound`] the memory of intermediates is too; see [`Bindings`].
     ///
     /// # Errors
-    /// Compile errors that name the kernel; out of memory; invalid for a plan that reads several
-    /// weights as one and was made without [`Bound::weights`](crate::plan::Bound).
+    /// Compile errors that name the kernel; out of memory; invalid if the plan reads several
+    /// weights as one tensor and was made without [`Bound::weights`](crate::plan::Bound).
     pub async fn unbound_async(
         runtime: &Runtime,
         plan: Plan,
@@ -228,17 +228,18 @@ impl Instance {
         Ok((instance, ranges))
     }
 
-    /// The prepared plan.
+    /// Returns the prepared plan.
     pub fn plan(&self) -> &Plan {
         &self.plan
     }
 
-    /// Records one run; `inputs` in the order of [`Plan::inputs`]. Nothing waits, except in eager
-    /// mode. Downloads are whole words, so an odd number of two-byte elements is followed by two
-    /// bytes of padding.
+    /// Records one run without waiting; `inputs` are in the order of [`Plan::inputs`]. Downloads
+    /// consist of whole words, so an odd number of two-byte elements is followed by two bytes of
+    /// padding.
     ///
     /// # Errors
-    /// Invalid for symbols outside the plan's shape class or an input of the wrong size.
+    /// Invalid if symbols are outside the plan's shape class or an input has the wrong size; the
+    /// device's error if a full queue is submitted and the submit fails.
     pub fn record(&self, symbols: SymbolValues, inputs: Vec<Vec<u8>>) -> Result<Pending> {
         self.check(&symbols, &inputs)?;
         let args = Args { symbols, uploads: inputs, buffers: Vec::new() };
@@ -252,19 +253,20 @@ impl Instance {
     }
 
     /// Records one run without waiting. The bound buffers must stay alive until the run is
-    /// submitted, at the latest when its result is read.
+    /// submitted, which is at the latest when its result is read.
     ///
     /// # Errors
-    /// As [`Bindings::resolve`].
+    /// Same as [`Bindings::resolve`], and the device's error if a full queue is submitted and the
+    /// submit fails.
     pub fn record_with(&self, bindings: Bindings) -> Result<Pending> {
         let args = bindings.resolve(&self.plan, &self.open)?;
         self.record_work(&touching(&self.work, &args), args, Keep::default())
     }
 
-    /// Records one run and waits for its downloads, in the order of [`Plan::outputs`].
+    /// Executes one run and returns its downloads, in the order of [`Plan::outputs`].
     ///
     /// # Errors
-    /// As [`Bindings::resolve`], and any device error.
+    /// Same as [`Bindings::resolve`], and any device error.
     pub async fn read_with_async(&self, bindings: Bindings) -> Result<Vec<Vec<u8>>> {
         let args = bindings.resolve(&self.plan, &self.open)?;
         let symbols = args.symbols.clone();
@@ -280,8 +282,8 @@ impl Instance {
         Ok(downloads)
     }
 
-    /// Runs with arguments that fit the plan. In eager mode the run is complete on return.
-    /// Otherwise it is recorded, `keep` is held until submission, and the receipt reports failures.
+    /// Executes one run with arguments that fit the plan. In eager mode it is complete on return.
+    /// Otherwise it is recorded, `keep` is held until the submit, and the receipt reports failures.
     pub(super) async fn run_args(&self, args: Args, keep: Keep) -> Result<Option<Receipt>> {
         if self.stepwise.is_some() {
             return self.read_stepwise(args).await.map(|_| None);
@@ -319,10 +321,10 @@ impl Instance {
         Ok(())
     }
 
-    /// Records one run and waits for its downloads, in the order of [`Plan::outputs`].
+    /// Executes one run and returns its downloads, in the order of [`Plan::outputs`].
     ///
     /// # Errors
-    /// As [`Instance::record`], and any device error.
+    /// Same as [`Instance::record`], and any device error.
     pub async fn read_async(
         &self,
         symbols: SymbolValues,
@@ -331,10 +333,10 @@ impl Instance {
         self.end_async(self.begin_async(symbols, inputs).await?).await
     }
 
-    /// Submits one run to the device. Nothing waits, except in eager mode.
+    /// Submits one run to the device. Waits only in eager mode.
     ///
     /// # Errors
-    /// As [`Instance::record`], and the device's error if the submit fails.
+    /// Same as [`Instance::record`], and the device's error if the submit fails.
     pub async fn begin_async(&self, symbols: SymbolValues, inputs: Vec<Vec<u8>>) -> Result<Begun> {
         let stage = if self.stepwise.is_some() {
             self.check(&symbols, &inputs)?;
@@ -366,7 +368,7 @@ impl Instance {
     /// in flight, at least one, so that the device works while the host reads.
     ///
     /// # Errors
-    /// As [`Instance::begin_async`] and [`Instance::end_async`].
+    /// Same as [`Instance::begin_async`] and [`Instance::end_async`].
     pub async fn read_all_async(
         &self,
         runs: Vec<(SymbolValues, Vec<Vec<u8>>)>,
@@ -401,8 +403,8 @@ impl Instance {
     }
 }
 
-/// A run in flight from [`Instance::begin_async`] until [`Instance::end_async`] reads it. Dropping it discards
-/// its downloads.
+/// A run in flight, from [`Instance::begin_async`] until [`Instance::end_async`] reads it. Dropping
+/// it discards its downloads.
 #[derive(Debug)]
 #[must_use = "read it to see its errors"]
 pub struct Begun {
@@ -413,11 +415,11 @@ pub struct Begun {
 #[derive(Debug)]
 enum Stage {
     Running(Pending),
-    /// In eager mode.
+    /// The downloads of a run in eager mode, which is complete.
     Done(Vec<Vec<u8>>),
 }
 
-/// The work with the buffers bound in this run.
+/// Returns `work` with the buffers that this run binds added to those that it accesses.
 fn touching(work: &Work, args: &Args) -> Work {
     let given = args.buffers.iter().map(|(_, range)| range.buffer);
     let mut buffers: Vec<_> = work.buffers.iter().copied().chain(given).collect();
@@ -427,7 +429,8 @@ fn touching(work: &Work, args: &Args) -> Work {
 }
 
 impl Owned {
-    /// The range of weights or a state; the buffer is kept alive by `self`.
+    /// Returns the range of the weights or the state with these names, and keeps the buffer alive
+    /// in `self`.
     fn named(
         &mut self,
         runtime: &Runtime,
@@ -448,8 +451,8 @@ impl Owned {
     }
 }
 
-/// Allocates a buffer with its guard zones. Constants are written and counters cleared; memory is
-/// poisoned if requested.
+/// Allocates a buffer with guard zones around it. Constants are written and counters cleared; other
+/// memory is poisoned if requested.
 fn guarded(
     pool: &Pool,
     device: &dyn Device,

@@ -1,4 +1,4 @@
-//! The blocking twins of an instance's futures.
+//! Blocking versions of the async methods of [`Instance`].
 
 use super::Runtime;
 use super::device_tensors::DeviceTensors;
@@ -9,58 +9,58 @@ use crate::error::Result;
 use crate::plan::{Bindings, Plan};
 
 impl Instance {
-    /// As [`Instance::new_async`], blocking.
+    /// Blocking version of [`Instance::new_async`].
     ///
     /// # Errors
-    /// As [`Instance::new_async`].
+    /// Same as [`Instance::new_async`].
     pub fn new(runtime: &Runtime, plan: Plan, resident: &mut DeviceTensors) -> Result<Instance> {
         block_on(Instance::new_async(runtime, plan, resident))
     }
 
-    /// As [`Instance::unbound_async`], blocking.
+    /// Blocking version of [`Instance::unbound_async`].
     ///
     /// # Errors
-    /// As [`Instance::unbound_async`].
+    /// Same as [`Instance::unbound_async`].
     pub fn unbound(runtime: &Runtime, plan: Plan, workspace: Workspace) -> Result<Instance> {
         block_on(Instance::unbound_async(runtime, plan, workspace))
     }
 
-    /// As [`Instance::read_with_async`], blocking.
+    /// Blocking version of [`Instance::read_with_async`].
     ///
     /// # Errors
-    /// As [`Instance::read_with_async`].
+    /// Same as [`Instance::read_with_async`].
     pub fn read_with(&self, bindings: Bindings) -> Result<Vec<Vec<u8>>> {
         block_on(self.read_with_async(bindings))
     }
 
-    /// As [`Instance::read_async`], blocking.
+    /// Blocking version of [`Instance::read_async`].
     ///
     /// # Errors
-    /// As [`Instance::read_async`].
+    /// Same as [`Instance::read_async`].
     pub fn read(&self, symbols: SymbolValues, inputs: Vec<Vec<u8>>) -> Result<Vec<Vec<u8>>> {
         block_on(self.read_async(symbols, inputs))
     }
 
-    /// As [`Instance::begin_async`], blocking. The CPU provider computes here.
+    /// Blocking version of [`Instance::begin_async`]. The CPU provider computes in this call.
     ///
     /// # Errors
-    /// As [`Instance::begin_async`].
+    /// Same as [`Instance::begin_async`].
     pub fn begin(&self, symbols: SymbolValues, inputs: Vec<Vec<u8>>) -> Result<Begun> {
         block_on(self.begin_async(symbols, inputs))
     }
 
-    /// As [`Instance::end_async`], blocking.
+    /// Blocking version of [`Instance::end_async`].
     ///
     /// # Errors
-    /// As [`Instance::end_async`].
+    /// Same as [`Instance::end_async`].
     pub fn end(&self, begun: Begun) -> Result<Vec<Vec<u8>>> {
         block_on(self.end_async(begun))
     }
 
-    /// As [`Instance::read_all_async`], blocking.
+    /// Blocking version of [`Instance::read_all_async`].
     ///
     /// # Errors
-    /// As [`Instance::read_all_async`].
+    /// Same as [`Instance::read_all_async`].
     pub fn read_all(
         &self,
         runs: Vec<(SymbolValues, Vec<Vec<u8>>)>,

@@ -1,10 +1,10 @@
 //! Keeps a GPU's clock high between requests.
 //!
 //! An idle GPU lowers its clock, and the next run takes several times as long: an H200 drops from
-//! 1,980 to 345 MHz within two seconds, an H100 too. The driver follows the fraction of time in
-//! which anything runs, not how much of the device it uses. So one spinning workgroup is enough
-//! (`docs/performance/nvidia-h200.md`, "The clock between questions"). A CUDA context keeps the
-//! clock high by itself.
+//! 1,980 to 345 MHz within two seconds, and an H100 behaves the same. The driver follows the
+//! fraction of time in which anything runs, not how much of the device it uses. So one spinning
+//! workgroup is enough (`docs/performance/nvidia-h200.md`, "The clock between questions"). A CUDA
+//! context keeps the clock high by itself.
 
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
@@ -21,16 +21,16 @@ use crate::provider::{
     Resource, Usage, Word,
 };
 
-/// Target duration of a beat, the longest delay of other work.
+/// Target duration of a beat, which is the longest that it delays other work.
 const BEAT: Duration = Duration::from_millis(2);
 /// Pause between two beats. At 50 % the clock stays at its maximum. With beats of 1 ms it still
 /// fell, because host overhead is too large a share of them.
 const PAUSE: Duration = Duration::from_millis(2);
-/// Time from a hold to the first beat. No clock falls as fast as that, and work that follows
-/// immediately meets no beat.
+/// Time from a hold to the first beat. No clock falls that fast, and work that follows immediately
+/// is not delayed by a beat.
 const LATER: Duration = Duration::from_millis(100);
 
-/// Longer holds are capped at a century, since `Instant` can overflow.
+/// Maximum hold, a century: adding more to an `Instant` can overflow.
 const LONGEST: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
 
 const TURNS: Symbol = Symbol::new("turns");
@@ -38,7 +38,7 @@ const FIRST_TURNS: u64 = 10_000;
 const MOST_TURNS: u64 = 1 << 20;
 const BYTES: u64 = 256;
 
-/// Dependent additions; the comparison keeps the compiler from removing them.
+/// Runs dependent multiply-adds; the comparison keeps the compiler from removing them.
 const SPIN: &str = "
 @group(0) @binding(0) var<uniform> turns: vec4<u32>;
 @group(0) @binding(1) var<storage, read_write> y: array<f32>;
@@ -95,16 +95,16 @@ struct State {
 }
 
 impl KeepAlive {
-    /// A keep-alive for a discrete GPU through wgpu, whose clock falls between runs; `None` for
-    /// every other device. Idle until [`KeepAlive::hold`].
+    /// Creates a keep-alive if the clock of the device drops when idle, as that of a discrete GPU
+    /// through wgpu does; `None` for other devices. It is idle until [`KeepAlive::hold`].
     pub fn if_needed(device: &Arc<dyn Device>) -> Option<KeepAlive> {
         let drops = device.profile().clock_drops_when_idle;
         drops.then(|| KeepAlive::new(device.clone()))
     }
 
-    /// A keep-alive for any device whose provider compiles WGSL. If the kernel does not compile or
-    /// run, the keep-alive is disabled and a debug event says why: the next run of other work
-    /// reports the same error.
+    /// Creates a keep-alive for any device whose provider compiles WGSL. If the thread
+    /// cannot start, or the kernel does not compile or run, the keep-alive does nothing from then
+    /// on. The caller gets no error: the reason is only logged, at debug level.
     pub fn new(device: Arc<dyn Device>) -> KeepAlive {
         let shared = Arc::new(Shared::default());
         let (seen, name) = (shared.clone(), "warploom awake".to_string());
@@ -119,7 +119,7 @@ impl KeepAlive {
         KeepAlive { shared, thread }
     }
 
-    /// Keeps the device busy for `time` from now on; replaces an earlier hold.
+    /// Keeps the clock of the device high for `time` from now on; replaces an earlier hold.
     pub fn hold(&self, time: Duration) {
         let now = Instant::now();
         self.shared.set(|state| state.held = Some((now + LATER, now + time.min(LONGEST))));
@@ -150,7 +150,7 @@ impl Shared {
         self.changed.notify_all();
     }
 
-    /// Waits until a beat is due; false at shutdown.
+    /// Waits until a beat is due; returns false at shutdown.
     fn wait_for_beat(&self) -> bool {
         let mut state = self.state();
         loop {
@@ -224,8 +224,8 @@ impl Pulse<'_> {
         Ok(Pulse { device, y, prepared, turns: FIRST_TURNS })
     }
 
-    /// Runs one launch, then adjusts the turn count so that a launch takes [`BEAT`] at the current
-    /// clock.
+    /// Launches the kernel once, then adjusts the number of turns so that a launch takes [`BEAT`]
+    /// at the current clock.
     fn beat(&mut self) -> Result<()> {
         let symbols = SymbolValues::new().with(TURNS, self.turns);
         let args = Args { symbols, ..Args::default() };

@@ -5,8 +5,8 @@
 //! a plan over several; `batcher` gathers work into submits; `tensor` is the deferred tensor front
 //! end; `tune` measures engines. `select` is the only place in the crate that names the providers.
 //!
-//! Methods with plain names block and exist on native builds only; their twins with `_async` exist
-//! everywhere. Their futures never block the thread that polls them, unless it polls inside
+//! Methods with plain names block and exist on native builds only; their `_async` versions exist
+//! everywhere. The futures never block the thread that polls them, unless it polls inside
 //! [`block_on`](crate::base::platform::block_on): then they wait in place, without another thread.
 //! Otherwise one thread per device waits (`batcher`) and one plans and compiles (`offload`).
 //!
@@ -36,23 +36,33 @@ use std::path::PathBuf;
 use std::sync::{Arc, PoisonError, RwLock};
 
 pub use analyze::AnalyzeOptions;
+#[doc(hidden)] // Internals, which the crates for models and tests use too.
 pub use batcher::{Batcher, Pending, Receipt};
-pub use builder::{RuntimeBuilder, deterministic_by_env, engines_by_env};
+pub use builder::RuntimeBuilder;
+#[doc(hidden)]
+pub use builder::{deterministic_by_env, engines_by_env};
+#[doc(hidden)]
 pub use device_findings::{Findings, Notebook, WrongEngine, known_wrong_on};
 pub use device_tensors::{DeviceTensors, WeightSource};
-pub use instance::{Begun, Instance, Outputs, Workspace};
+#[doc(hidden)]
+pub use instance::Begun;
+pub use instance::{Instance, Outputs, Workspace};
 #[cfg(not(target_arch = "wasm32"))]
 pub use keep_alive::KeepAlive;
+#[doc(hidden)]
+pub use partitioned::Transfers;
 #[cfg(not(target_arch = "wasm32"))]
 pub use partitioned::run_partitioned;
-pub use partitioned::{PartitionedInstance, Transfers, run_partitioned_async};
+pub use partitioned::{PartitionedInstance, run_partitioned_async};
 pub use run::{RunOptions, run_graph_async, run_plan_async};
 #[cfg(not(target_arch = "wasm32"))]
 pub use run::{run_graph, run_plan};
 pub use select::{DetectedDevice, Detection};
+#[doc(hidden)]
+pub use tune::tuned_on;
 pub use tune::{
     Dropped, Suspect, Timing, TuneCache, TuneMode, TuneOptions, TuneProgress, TuneRecord,
-    TuneReport, TuneResult, TunedTask, UnmeasuredTask, tuned_on,
+    TuneReport, TuneResult, TunedTask, UnmeasuredTask,
 };
 
 use builder::Decided;
@@ -71,8 +81,8 @@ use crate::plan::Options;
 use crate::provider::worker::Worker;
 use crate::provider::{Device, DeviceProfile};
 
-/// An open device and the state shared by everything that runs on it. Cloning is cheap: clones are
-/// the same runtime.
+/// An open device and the state shared by everything that runs on it. Cloning is cheap; clones are
+/// handles to the same runtime.
 #[derive(Clone)]
 pub struct Runtime(Arc<Inner>);
 
@@ -90,26 +100,26 @@ struct Inner {
     f16_accumulate: bool,
     tensors: tensor::Cache,
     tuning: RwLock<Arc<Tuning>>,
-    /// Does the long work of async callers.
+    /// Thread that plans and compiles for async callers.
     #[cfg(not(target_arch = "wasm32"))]
     planner: Worker,
 }
 
 crate::base::debug_as!(Runtime, |this| device: this.0.device.profile().id(), sync: this.0.sync, deterministic: this.0.deterministic);
 
-/// Engines known to give wrong results on a device.
+/// Engines known to compute wrong results on a device.
 #[derive(Default)]
 struct KnownWrong {
     /// Engines that `doctor` runs found wrong.
     found: Vec<Block>,
-    /// Why existing findings are ignored.
+    /// Why existing findings are ignored, if they are.
     ignored: Option<String>,
     /// Whether the errata apply.
     errata: bool,
 }
 
 impl KnownWrong {
-    /// Stored findings and errata of a device; empty unless `doctor` is set.
+    /// Loads the stored findings and the errata of a device; empty unless `doctor` is set.
     fn on(profile: &DeviceProfile, doctor: bool) -> KnownWrong {
         match doctor {
             true => {
@@ -121,7 +131,7 @@ impl KnownWrong {
     }
 }
 
-/// When the host waits for the device.
+/// When the host waits for the device: lazy or eager sync.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SyncMode {
     /// Only at reads.
@@ -134,16 +144,16 @@ impl Runtime {
     /// Opens the best device of this machine, or the one named by `WARPLOOM_DEVICE`.
     ///
     /// # Errors
-    /// As [`RuntimeBuilder::build`].
+    /// Same as [`RuntimeBuilder::build`].
     #[cfg(not(target_arch = "wasm32"))]
     pub fn auto() -> Result<Runtime> {
         Runtime::builder().build()
     }
 
-    /// As `auto`, as a future.
+    /// Async version of [`Runtime::auto`].
     ///
     /// # Errors
-    /// As `auto`.
+    /// Same as [`Runtime::auto`].
     pub async fn auto_async() -> Result<Runtime> {
         Runtime::builder().build_async().await
     }
@@ -153,11 +163,11 @@ impl Runtime {
         RuntimeBuilder::default()
     }
 
-    /// A runtime on a device that is already open, such as an embedder's.
-    /// [`RuntimeBuilder::build_on`] has more settings.
+    /// Creates a runtime on a device that is already open, such as an embedder's. `budget` limits
+    /// device memory in bytes. [`RuntimeBuilder::build_on`] has more settings.
     ///
     /// # Errors
-    /// Invalid for an unreadable environment variable or an unknown engine.
+    /// Same as [`RuntimeBuilder::build_on`].
     pub fn on(device: Arc<dyn Device>, sync: SyncMode, budget: Option<u64>) -> Result<Runtime> {
         Runtime::builder().sync(sync).memory_budget(budget).build_on(device)
     }
@@ -187,7 +197,7 @@ impl Runtime {
         })))
     }
 
-    /// Whether this is a clone of `other`.
+    /// Returns whether this is a clone of `other`.
     pub(crate) fn is(&self, other: &Runtime) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
     }
@@ -200,18 +210,18 @@ impl Runtime {
         self.0.tuning.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// The open device.
+    /// Returns the open device.
     pub fn device(&self) -> &Arc<dyn Device> {
         &self.0.device
     }
 
-    /// The detected devices and the reason for the selection.
+    /// Returns the detected devices and the reason for the selection.
     pub fn detection(&self) -> &Detection {
         &self.0.detection
     }
 
-    /// One line with the requested, detected and selected devices, and the engines known wrong
-    /// here.
+    /// Returns one line that reports the requested, detected and selected devices, the engines
+    /// known to be wrong on the device, and the modes that are on.
     pub fn startup_line(&self) -> String {
         let mut line = self.0.detection.startup_line();
         let blocks = self.known_wrong();
@@ -240,16 +250,16 @@ impl Runtime {
         line
     }
 
-    /// The engines that plans choose from.
+    /// Returns the engines that plans choose from.
     pub fn registry(&self) -> &Registry {
         &self.0.registry
     }
 
-    /// The engine registry, mutable, before the runtime is shared. Clears the cached tensor plans.
-    /// [`RuntimeBuilder::engine`] adds engines too.
+    /// Returns the engine registry for changes, before the runtime is shared, and clears the cached
+    /// tensor plans. [`RuntimeBuilder::engine`] adds engines too.
     ///
     /// # Errors
-    /// Invalid if there are clones of this runtime, such as those that tensors hold.
+    /// Invalid if clones of this runtime exist, such as those that tensors hold.
     pub fn registry_mut(&mut self) -> Result<&mut Registry> {
         self.tensors().clear();
         let clones = Arc::strong_count(&self.0) - 1;
@@ -259,18 +269,18 @@ impl Runtime {
         Ok(&mut inner.registry)
     }
 
-    /// Engines that plans use wherever they apply.
+    /// Returns the engines that plans use wherever they apply.
     pub fn preferred(&self) -> &[EngineId] {
         &self.0.preferred
     }
 
-    /// Engines that plans never use.
+    /// Returns the engines that plans never use.
     pub fn blocked(&self) -> &[EngineId] {
         &self.0.blocked
     }
 
-    /// Engines that plans avoid on this device because errata or `doctor` findings list them as
-    /// wrong.
+    /// Returns the engines that plans avoid on this device because errata or `doctor` findings list
+    /// them as wrong.
     pub fn known_wrong(&self) -> Vec<Block> {
         let known_wrong = self.0.known_wrong.read().unwrap_or_else(PoisonError::into_inner);
         let mut blocks = known_wrong.found.clone();
@@ -280,7 +290,7 @@ impl Runtime {
         blocks
     }
 
-    /// Replaces the findings of earlier `doctor` runs. Applies to plans made from now on.
+    /// Replaces the findings of earlier `doctor` runs, for plans made from now on.
     pub fn set_findings(&self, findings: &Findings) {
         let mut known_wrong = self.0.known_wrong.write().unwrap_or_else(PoisonError::into_inner);
         known_wrong.found = findings.blocks();
@@ -289,25 +299,25 @@ impl Runtime {
         self.tensors().clear();
     }
 
-    /// Replaces the tuning cache and loads its measurements as `mode` says.
+    /// Replaces the tuning cache and, unless `mode` is [`TuneMode::Off`], loads its measurements.
     pub fn set_tuning(&self, mode: TuneMode, cache: TuneCache) {
         let tuning = Tuning::of(self.0.device.profile(), mode, cache, &[]);
         *self.0.tuning.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(tuning);
         self.tensors().clear();
     }
 
-    /// The measured engine choices that plans use.
+    /// Returns the measured engine choices that plans use.
     pub fn tuned(&self) -> Arc<TunedChoices> {
         self.tuning().choices()
     }
 
-    /// Replaces the measured choices. Applies to plans made from now on.
+    /// Replaces the measured engine choices, for plans made from now on.
     pub fn set_tuned(&self, choices: TunedChoices) {
         self.tuning().set(choices);
         self.tensors().clear();
     }
 
-    /// Default planning options for this device.
+    /// Returns the default planning options for this device.
     pub fn plan_options(&self) -> Options<'_> {
         let mut options = Options::new(&self.0.registry);
         options.preferred = self.0.preferred.clone();
@@ -319,27 +329,28 @@ impl Runtime {
         options
     }
 
-    /// The pool of device memory.
+    /// Returns the pool of device memory.
     pub fn pool(&self) -> &Pool {
         &self.0.pool
     }
 
-    /// The batcher that gathers work into submits.
+    /// Returns the batcher that gathers work into submits.
     pub fn batcher(&self) -> &Arc<Batcher> {
         &self.0.batcher
     }
 
-    /// Whether every plan is deterministic: [`Options::deterministic`].
+    /// Returns whether every plan is deterministic: [`Options::deterministic`].
     pub fn deterministic(&self) -> bool {
         self.0.deterministic
     }
 
-    /// Whether `f16` products may accumulate in `f16`: [`Options::f16_accumulate`].
+    /// Returns whether matrix products of `f16` may accumulate in `f16`:
+    /// [`Options::f16_accumulate`].
     pub fn f16_accumulate(&self) -> bool {
         self.0.f16_accumulate
     }
 
-    /// When the host waits for the device.
+    /// Returns the sync mode, which determines when the host waits for the device.
     pub fn sync(&self) -> SyncMode {
         self.0.sync
     }
@@ -354,16 +365,16 @@ impl Drop for Inner {
     }
 }
 
-/// The built-in engines and those of the packs named by `WARPLOOM_PACKS`: the initial registry of a
-/// runtime.
+/// Returns the initial registry of a runtime: the built-in engines and those of the packs named by
+/// `WARPLOOM_PACKS`.
 ///
 /// # Errors
-/// The error of a pack that does not load, with the variable's name.
+/// The error of a pack that does not load, with the name of the variable.
 pub fn registry() -> Result<Registry> {
     registry_of(None)
 }
 
-/// As [`registry`], with packs from these folders instead of `WARPLOOM_PACKS`.
+/// Same as [`registry`], with packs from these folders instead of `WARPLOOM_PACKS`.
 fn registry_of(given: Option<Vec<PathBuf>>) -> Result<Registry> {
     let mut registry = Registry::builtin();
     if let Some(folders) = given {

@@ -1,4 +1,4 @@
-//! Long work of futures, such as planning and compiling, off the thread that polls them.
+//! Moves long work of futures, such as planning and compiling, off the polling thread.
 
 use std::sync::Arc;
 
@@ -11,12 +11,12 @@ use crate::kernel::KernelSpec;
 use crate::provider::{BufferRange, Device, PreparedId, Recording, Resource};
 
 impl Runtime {
-    /// Runs `work` on this thread if it may block
-    /// ([`runs_in_place`]), else on a thread of this runtime,
-    /// which does one such work after the other. Dropping the future leaves begun work running.
+    /// Runs `work` on this thread if the thread may block ([`runs_in_place`]), else on a background
+    /// thread of this runtime, which runs one job at a time. Dropping the future does not stop work
+    /// that has begun.
     ///
     /// # Errors
-    /// Those of `work`; device if it panics on the other thread.
+    /// The errors of `work`; a device error if it panics on the background thread.
     pub async fn offload<T: MaybeSendValue + 'static>(
         &self,
         work: impl FnOnce(&Runtime) -> Result<T> + MaybeSendValue + 'static,
@@ -29,7 +29,7 @@ impl Runtime {
         work(self)
     }
 
-    /// Compiles kernels, in parallel if the device can.
+    /// Compiles kernels, in parallel if the device supports it.
     ///
     /// # Errors
     /// Compile errors that name the kernel and the device.
@@ -55,15 +55,17 @@ async fn compile_on(device: &Arc<dyn Device>, kernels: &[KernelSpec]) -> Result<
     Ok(())
 }
 
-/// Prepared work, freed with its last owner.
+/// Prepared work, freed on drop.
 pub(super) struct Prepared {
     device: Arc<dyn Device>,
     pub(super) id: PreparedId,
 }
 
 impl Prepared {
+    /// Prepares a recording, with a buffer range for each bound slot.
+    ///
     /// # Errors
-    /// As [`Device::prepare`].
+    /// Same as [`Device::prepare`].
     pub(super) fn new(
         device: &Arc<dyn Device>,
         recording: &Recording,

@@ -21,7 +21,7 @@ pub struct PartitionedInstance {
     plan: PartitionedPlan,
     runtimes: Vec<Runtime>,
     instances: Vec<Instance>,
-    /// For each transferred tensor: its buffer on each of its slots.
+    /// For each tensor passed between segments: its slots, each with a buffer.
     buffers: Vec<Vec<(usize, PooledBuffer)>>,
     transfers: Vec<Transfers>,
 }
@@ -39,7 +39,7 @@ pub struct Transfers {
     pub direct_bytes: u64,
     /// Bytes copied through the host.
     pub host_bytes: u64,
-    /// Why the host was used: the device's error.
+    /// Why copies go through the host: the error of a direct copy. `None` if copies are direct.
     pub reason: Option<String>,
 }
 
@@ -55,10 +55,10 @@ impl fmt::Display for Transfers {
 }
 
 impl PartitionedInstance {
-    /// As [`PartitionedInstance::new_async`], blocking.
+    /// Blocking version of [`PartitionedInstance::new_async`].
     ///
     /// # Errors
-    /// As [`PartitionedInstance::new_async`].
+    /// Same as [`PartitionedInstance::new_async`].
     #[cfg(not(target_arch = "wasm32"))]
     pub fn new(
         runtimes: &[Runtime],
@@ -68,11 +68,13 @@ impl PartitionedInstance {
         block_on(PartitionedInstance::new_async(runtimes, plan, residents))
     }
 
-    /// Compiles and allocates on every device. `runtimes` and `residents` are indexed by slot. Each
-    /// segment finds its weights and states in the device tensors of its slot.
+    /// Compiles the kernels and allocates memory on every device. `runtimes` and `residents` are
+    /// indexed by slot. Each segment finds its weights and states in the device tensors of its
+    /// slot.
     ///
     /// # Errors
-    /// Invalid if the number of slots differs from the plan's, and as [`Instance::new_async`].
+    /// Same as [`Instance::new_async`], and invalid if the number of runtimes or residents differs
+    /// from the plan's number of slots.
     pub async fn new_async(
         runtimes: &[Runtime],
         plan: PartitionedPlan,
@@ -107,20 +109,21 @@ impl PartitionedInstance {
         Ok(PartitionedInstance { plan, runtimes, instances, buffers, transfers })
     }
 
-    /// The partitioned plan.
+    /// Returns the partitioned plan.
     pub fn plan(&self) -> &PartitionedPlan {
         &self.plan
     }
 
-    /// Transfers of all runs so far, one entry per pair of slots that exchanged data.
+    /// Returns the transfers of all runs so far, one entry for each pair of source and target
+    /// slots.
     pub fn transfers(&self) -> &[Transfers] {
         &self.transfers
     }
 
-    /// As [`PartitionedInstance::run_async`], blocking.
+    /// Blocking version of [`PartitionedInstance::run_async`].
     ///
     /// # Errors
-    /// As [`PartitionedInstance::run_async`].
+    /// Same as [`PartitionedInstance::run_async`].
     #[cfg(not(target_arch = "wasm32"))]
     pub fn run(
         &mut self,
@@ -130,11 +133,11 @@ impl PartitionedInstance {
         block_on(self.run_async(symbols, inputs))
     }
 
-    /// Runs once: segments in order, transfers between them, then reads of all outputs. `inputs`
-    /// are bytes by name.
+    /// Runs the plan once: executes the segments in order with the transfers between them, then
+    /// reads all outputs. `inputs` holds bytes by name.
     ///
     /// # Errors
-    /// Invalid for an input that is missing or of the wrong size, or symbols outside the shape
+    /// Invalid if an input is missing or of the wrong size, or if symbols are outside the shape
     /// class; any device error.
     pub async fn run_async(
         &mut self,
@@ -174,7 +177,7 @@ impl PartitionedInstance {
         Ok(outputs)
     }
 
-    /// Adds the outputs of a segment.
+    /// Adds the downloads of a segment to `outputs` by name.
     fn name(&self, segment: usize, bytes: Vec<Vec<u8>>, outputs: &mut Outputs) {
         let names = self.instances[segment].plan().outputs.iter();
         outputs.extend(names.map(|output| output.name.clone()).zip(bytes));
@@ -210,7 +213,7 @@ impl PartitionedInstance {
         Ok(bindings)
     }
 
-    /// The buffer of a transferred tensor on a slot.
+    /// Returns the buffer of a passed tensor on a slot.
     fn buffer(&self, name: &str, slot: usize) -> Result<BufferRange> {
         let tensor = self.plan.passed.iter().position(|tensor| tensor.name == name);
         let buffers = tensor.map_or(&[][..], |tensor| &self.buffers[tensor]);
@@ -219,7 +222,8 @@ impl PartitionedInstance {
             .ok_or_else(|| Error::invalid(format!("{name:?} has no buffer on slot {slot}")))
     }
 
-    /// Copies a tensor to another slot: directly if the devices support it, else through the host.
+    /// Copies the passed tensor with index `tensor` to another slot: directly if the devices
+    /// support it, else through the host.
     async fn transfer(&mut self, tensor: usize, to: usize, symbols: &SymbolValues) -> Result<()> {
         let passed = &self.plan.passed[tensor];
         let bytes = passed.shape.elements().eval_size(symbols)? * passed.dtype.bytes();
@@ -232,7 +236,7 @@ impl PartitionedInstance {
         let (source, target) = (BufferRange { bytes, ..source }, BufferRange { bytes, ..target });
         let (own, other) = (&self.runtimes[from], &self.runtimes[to]);
         own.batcher().flush()?;
-        // Work recorded earlier must read the old contents.
+        // Work recorded earlier must read the target's old contents.
         other.batcher().flush()?;
         let place = self.transfers.iter().position(|way| (way.from, way.to) == (from, to));
         let place = place.unwrap_or_else(|| {
@@ -262,10 +266,10 @@ impl PartitionedInstance {
     }
 }
 
-/// As [`run_partitioned_async`], blocking.
+/// Blocking version of [`run_partitioned_async`].
 ///
 /// # Errors
-/// As [`run_partitioned_async`].
+/// Same as [`run_partitioned_async`].
 #[cfg(not(target_arch = "wasm32"))]
 pub fn run_partitioned(
     runtimes: &[Runtime],
@@ -278,12 +282,13 @@ pub fn run_partitioned(
     block_on(run_partitioned_async(runtimes, graph, symbols, bindings, placement, class))
 }
 
-/// Runs a graph once over several devices, as [`run_graph_async`](super::run_graph_async) does on one. The
-/// runtimes are indexed by slot.
+/// Runs a graph once over several devices, as [`run_graph_async`](super::run_graph_async) does on
+/// one. The runtimes are indexed by slot. Plans for `class`, or for exactly these symbols if it is
+/// `None`.
 ///
 /// # Errors
-/// As [`PartitionedPlan::new`] and [`PartitionedInstance::run_async`]; invalid for an unbound weight or
-/// input.
+/// Same as [`PartitionedPlan::new`] and [`PartitionedInstance::run_async`], and invalid if a weight
+/// is unbound.
 pub async fn run_partitioned_async(
     runtimes: &[Runtime],
     graph: &Graph,

@@ -1,4 +1,5 @@
-//! Runs one graph once: plan, instance, inputs, outputs and final states.
+//! Runs a graph once: plans it, binds inputs, weights and states, and reads outputs and final
+//! states.
 
 use std::collections::BTreeMap;
 
@@ -21,16 +22,16 @@ use crate::provider::{BufferRange, Command, Recording, SlotRange};
 pub struct RunOptions {
     /// Shape class to plan for; `None` for exactly the given symbols.
     pub class: Option<ShapeClass>,
-    /// Surrounds buffers with guard zones and fills memory with NaN first. A write to a guard zone
-    /// is an error that names the buffer.
+    /// Whether buffers get guard zones around them and are filled with NaN before the run. A write
+    /// to a guard zone is an error that names the buffer.
     pub guard: bool,
     /// Engines to use wherever they apply.
     pub preferred: Vec<EngineId>,
     /// Values of engine knobs.
     pub knobs: Knobs,
-    /// Optional passes to skip.
+    /// Names of optional passes to skip.
     pub without: Vec<String>,
-    /// Whether the plan is deterministic even if the runtime's are not:
+    /// Whether the plan is deterministic even if the runtime's plans are not:
     /// [`crate::plan::Options::deterministic`].
     pub deterministic: bool,
     /// Whether `f16` accumulation is allowed even if the runtime forbids it:
@@ -38,10 +39,10 @@ pub struct RunOptions {
     pub f16_accumulate: bool,
 }
 
-/// As [`run_graph_async`], blocking.
+/// Blocking version of [`run_graph_async`].
 ///
 /// # Errors
-/// As [`run_graph_async`].
+/// Same as [`run_graph_async`].
 #[cfg(not(target_arch = "wasm32"))]
 pub fn run_graph(
     runtime: &Runtime,
@@ -53,12 +54,12 @@ pub fn run_graph(
     block_on(run_graph_async(runtime, graph, symbols, bindings, options))
 }
 
-/// Runs a graph once. `bindings` holds inputs, weights and states by name, as bytes; a missing
+/// Runs a graph once. `bindings` holds the bytes of inputs, weights and states by name; a missing
 /// state is zero. Returns the outputs and the final states by name. Uploads are copied by the
 /// polling thread.
 ///
 /// # Errors
-/// Invalid for a binding that is missing or of the wrong size, and any planning or device error.
+/// Invalid if a binding is missing or of the wrong size; any planning or device error.
 pub async fn run_graph_async(
     runtime: &Runtime,
     graph: &Graph,
@@ -80,10 +81,10 @@ pub async fn run_graph_async(
     run_plan_async(runtime, graph, plan.await?, symbols, bindings, options.guard).await
 }
 
-/// As [`run_plan_async`], blocking.
+/// Blocking version of [`run_plan_async`].
 ///
 /// # Errors
-/// As [`run_plan_async`].
+/// Same as [`run_plan_async`].
 #[cfg(not(target_arch = "wasm32"))]
 pub fn run_plan(
     runtime: &Runtime,
@@ -99,7 +100,7 @@ pub fn run_plan(
 /// Runs the plan of a graph once, as [`run_graph_async`] does. `guard` is [`RunOptions::guard`].
 ///
 /// # Errors
-/// As [`run_graph_async`].
+/// Same as [`run_graph_async`].
 pub async fn run_plan_async(
     runtime: &Runtime,
     graph: &Graph,
@@ -140,8 +141,8 @@ pub async fn run_plan_async(
     Ok(outputs)
 }
 
-/// Uploads the `wanted` weights and states of a graph by name; returns the states with their sizes
-/// in bytes.
+/// Uploads the weights and states of a graph whose names satisfy `wanted`; returns the names of the
+/// states with their sizes in bytes.
 pub(super) fn fill(
     runtime: &Runtime,
     graph: &Graph,
@@ -160,7 +161,7 @@ pub(super) fn fill(
             let is_state = matches!(node.op, Op::State { .. });
             let size = node.shape.elements().eval_size(symbols)? * node.dtype.bytes();
             match bindings.get(name) {
-                // A weight may be read both alone and merged with others.
+                // A weight may be read both by itself and merged with others.
                 Some(_) if resident.get(name).is_some() => {}
                 Some(bytes) => {
                     let source = [WeightSource { name, bytes }];
@@ -195,7 +196,7 @@ async fn check_guards(runtime: &Runtime, name: &str, range: BufferRange, guard: 
     Ok(())
 }
 
-/// Reads bytes of a device buffer, in whole words.
+/// Reads a range of a device buffer. The copy on the device is in whole words.
 pub(super) async fn download(runtime: &Runtime, range: BufferRange) -> Result<Vec<u8>> {
     let mut recording = Recording { label: "download".into(), ..Recording::default() };
     let bytes = range.bytes.next_multiple_of(4);

@@ -1,5 +1,5 @@
-//! Device selection. Every provider is queried once, or only the provider of a device requested by
-//! name. One line reports the choice.
+//! Selects a device: queries every provider once, or only the provider of a device requested by
+//! name, and reports the choice in one line.
 
 use std::fmt::{self, Write};
 use std::sync::Arc;
@@ -14,11 +14,11 @@ use crate::provider::{Device, DeviceKind, DeviceProfile, NullProvider, OpenOptio
 /// A detected device.
 #[derive(Clone, Debug)]
 pub struct DetectedDevice {
-    /// Its profile.
+    /// The device's profile.
     pub profile: DeviceProfile,
-    /// Preference rank; lower is better. `None` is never selected automatically.
+    /// Preference rank; lower is better. A device without a rank is selected only by name.
     pub rank: Option<u32>,
-    /// Reason of the rank, as text.
+    /// The reason for the rank.
     pub reason: &'static str,
 }
 
@@ -27,12 +27,13 @@ pub struct DetectedDevice {
 pub struct Detection {
     /// The request: `auto`, a provider, or a device.
     pub requested: String,
-    /// Every device, best first. For a runtime requested by device name, only those of its
-    /// provider.
+    /// Every device, best first. For a runtime on a device requested by name, only the devices of
+    /// its provider.
     pub devices: Vec<DetectedDevice>,
-    /// Queried providers that failed to list their devices, with the error.
+    /// Providers that failed to list their devices, and devices that failed to open, with the
+    /// error.
     pub failures: Vec<(String, String)>,
-    /// Providers whose driver is missing on this machine, with the libraries searched.
+    /// Providers without devices on this machine, with the reason, such as a missing library.
     pub absent: Vec<(String, String)>,
     /// Index of the selected device in `devices`.
     pub selected: usize,
@@ -57,10 +58,10 @@ pub(super) struct Listed {
 /// Names of the built-in providers, including those that this build lacks.
 const NAMES: [&str; 5] = ["cuda", "webgpu", "opencl", "cpu", "null"];
 
-/// Every provider: the caller's, then those of this build. The only list of them in the crate.
+/// Returns every provider: the caller's, then those of this build. No other code lists them.
 ///
 /// # Errors
-/// Invalid for a caller's name that is duplicate or malformed.
+/// Invalid if the name of a caller's provider is malformed or taken.
 pub(super) fn providers(own: &Providers) -> Result<Vec<Listed>> {
     let builtin: Vec<Arc<dyn Provider>> = vec![
         #[cfg(all(feature = "cuda", not(target_arch = "wasm32")))]
@@ -94,7 +95,8 @@ pub(super) fn providers(own: &Providers) -> Result<Vec<Listed>> {
 }
 
 impl Listed {
-    /// Lists its devices. Profiles of a caller's provider must have the ids of their list index.
+    /// Lists the provider's devices. Profiles of a caller's provider must have ids that match their
+    /// list index.
     async fn list(&self) -> Result<Vec<DetectedDevice>> {
         let profiles = self.provider.list().await?;
         let devices = profiles.into_iter().enumerate().map(|(index, profile)| {
@@ -110,7 +112,8 @@ impl Listed {
     }
 }
 
-/// Preference rank and its reason.
+/// Returns the preference rank of a device and its reason. `own` means that the caller added the
+/// provider.
 fn rank(profile: &DeviceProfile, own: bool) -> (Option<u32>, &'static str) {
     use DeviceKind::{Cpu, Discrete, Integrated, Null, Software};
     match (profile.kind, profile.provider.as_str()) {
@@ -146,7 +149,7 @@ impl Detection {
     /// driver initialisation takes tenths of a second, and other drivers may be broken.
     ///
     /// # Errors
-    /// As `detect`.
+    /// Same as [`Detection::detect_async`].
     pub(super) async fn to_open(providers: &[Listed], requested: &str) -> Result<Detection> {
         let name = requested.split(':').next().unwrap_or_default();
         if let Some(own) = providers.iter().find(|listed| listed.provider.name() == name) {
@@ -155,14 +158,14 @@ impl Detection {
                 return found;
             }
         }
-        // `auto`, or no such device: then the error lists all devices.
+        // Either `auto`, or there is no such device; the error then lists all devices.
         Detection::among(providers, requested).await
     }
 
     /// Queries these providers and selects a device.
     ///
     /// # Errors
-    /// As `detect`.
+    /// Same as [`Detection::detect_async`].
     pub(super) async fn among(providers: &[Listed], requested: &str) -> Result<Detection> {
         let mut devices = Vec::new();
         let (mut failures, mut absent) = (Vec::new(), Vec::new());
@@ -181,16 +184,16 @@ impl Detection {
         Ok(detection)
     }
 
-    /// As `detect_async`, blocking.
+    /// Blocking version of [`Detection::detect_async`].
     ///
     /// # Errors
-    /// As `detect_async`.
+    /// Same as [`Detection::detect_async`].
     #[cfg(not(target_arch = "wasm32"))]
     pub fn detect(requested: &str) -> Result<Detection> {
         block_on(Detection::detect_async(requested))
     }
 
-    /// A detection of one device that the caller opened.
+    /// Returns a detection that lists only the device that the caller opened.
     pub(super) fn given(profile: &DeviceProfile) -> Detection {
         let (rank, _) = rank(profile, false);
         let device =
@@ -250,11 +253,12 @@ impl Detection {
         }
     }
 
-    /// The selected device.
+    /// Returns the selected device.
     pub fn selected(&self) -> &DetectedDevice {
         &self.devices[self.selected]
     }
 
+    /// Returns one line that reports the selection:
     /// `requested=auto detected=[webgpu:0 "NVIDIA H200", cpu:0 avx512] selected=webgpu:0 (why)`.
     pub fn startup_line(&self) -> String {
         let list: Vec<String> = self

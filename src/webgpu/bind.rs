@@ -9,7 +9,7 @@ use crate::error::{Error, Result};
 use crate::kernel::Access;
 use crate::provider::{Binding, BufferRange, Recording};
 
-/// The slots of a recording with their bound buffers.
+/// Resolves the slots of a recording with the buffers bound to them.
 pub(super) fn bind_slots(
     state: &State,
     work: &Recording,
@@ -31,7 +31,7 @@ pub(super) fn bind_slots(
         .collect()
 }
 
-/// The buffer for a slot of this name that needs `bytes`.
+/// Checks and resolves `range` as the buffer of the slot `name`, which needs `bytes` bytes.
 pub(super) fn bind_slot(
     state: &State,
     name: &str,
@@ -48,12 +48,13 @@ pub(super) fn bind_slot(
     Ok(Bound { range, gpu: buffer.gpu.clone() })
 }
 
-/// The error of a slot number that the recording lacks.
+/// Returns the error for a slot index that the recording lacks.
 pub(super) fn no_slot(slot: u32, slots: &[Slot]) -> Error {
     Error::invalid(format!("slot {slot} is not among the {} of the recording", slots.len()))
 }
 
-/// Checks that a range is whole words within its slot; returns its offset and size in bytes.
+/// Checks that a range consists of whole words within its slot, with varying sizes taken from
+/// `values`. Returns its offset and size in bytes.
 pub(super) fn check_range(slots: &[Slot], range: Range, values: &[i64]) -> Result<(u64, u64)> {
     let slot = slots.get(range.slot as usize).ok_or_else(|| no_slot(range.slot, slots))?;
     let (offset, bytes) = (range.offset.get(values), range.bytes.get(values));
@@ -69,7 +70,7 @@ pub(super) fn check_range(slots: &[Slot], range: Range, values: &[i64]) -> Resul
     Ok((offset, bytes))
 }
 
-/// Workgroup counts in x, y and z, each within the device limit.
+/// Evaluates the workgroup counts in x, y and z and checks that each is at most `most`.
 pub(super) fn eval_grid(sizes: &[Num; 3], values: &[i64], most: u32) -> Result<[u32; 3]> {
     let [x, y, z] = sizes.map(|size| size.get(values));
     let fits = |size: u64| u32::try_from(size).is_ok_and(|size| size <= most);
@@ -121,8 +122,8 @@ pub(super) fn bind_group<'b>(
     }))
 }
 
-/// A dispatch must not read and write one buffer through two bindings, nor write overlapping
-/// ranges.
+/// Checks that a dispatch does not read and write one buffer through two bindings, or write
+/// overlapping ranges.
 fn check_alias(
     before: &[(BufferRange, Access)],
     place: BufferRange,

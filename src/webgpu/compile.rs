@@ -33,13 +33,13 @@ pub(super) struct Layout {
     pipeline: wgpu::PipelineLayout,
 }
 
-/// Words of the parameter block, and per storage buffer whether it is written.
+/// Words of the parameter block, and for each storage buffer whether it is written.
 pub(super) type LayoutKey = (u32, Vec<bool>);
 
-/// The WGSL text of a kernel for this device's compiler.
+/// Returns the WGSL text of a kernel for this device's compiler.
 pub(super) fn wgsl_of<'a>(spec: &'a KernelSpec, profile: &DeviceProfile) -> Result<Cow<'a, str>> {
     let text = spec_wgsl(spec)?;
-    // naga always enables subgroups and rejects the line; a browser requires it.
+    // naga always enables subgroups and rejects the directive; a browser requires it.
     if BROWSER && profile.has_subgroups && text.contains("subgroup") {
         return Ok(Cow::Owned(format!("enable subgroups;\n{text}")));
     }
@@ -112,11 +112,11 @@ impl Compiler {
             self.gpu.create_shader_module(descriptor)
         };
         let constants: Vec<(&str, f64)> = match spec {
-            // With a parser available, constants are substituted in the text.
+            // Without a parser, the constants are set on the pipeline.
             KernelSpec::Source(source) if cfg!(not(feature = "translate")) => {
                 source.constants.iter().map(|(name, value)| (&**name, value.value())).collect()
             }
-            // Catalogue kernels have them substituted in the text.
+            // With a parser, the constants are substituted in the text, as in catalogue kernels.
             KernelSpec::Source(_) => Vec::new(),
             KernelSpec::Asset(_) | KernelSpec::Fused(_) | KernelSpec::Routine(_) => Vec::new(),
         };
@@ -137,8 +137,8 @@ impl Compiler {
 }
 
 impl WebGpuDevice {
-    /// Starts at once on a thread, so kernels requested together compile in parallel. A browser
-    /// compiles on its own threads.
+    /// Compiles a kernel. On native builds compilation starts at once on a background thread, so
+    /// kernels requested together compile in parallel; a browser compiles on its own threads.
     pub(super) fn compile_kernel<'a>(&'a self, spec: &'a KernelSpec) -> BoxFuture<'a, Result<()>> {
         let layout = match self.asked(spec) {
             Ok(Some(layout)) => layout,
@@ -167,7 +167,7 @@ impl WebGpuDevice {
         })
     }
 
-    /// The layout of a kernel that is not compiled yet; `None` if it is.
+    /// Returns the layout for a kernel that must be compiled; `None` if it already is.
     fn asked(&self, spec: &KernelSpec) -> Result<Option<Arc<Layout>>> {
         if self.state().kernels.contains_key(spec) {
             return Ok(None);

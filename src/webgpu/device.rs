@@ -1,4 +1,5 @@
-//! An open device: its tables, its memory, and the trait's methods as thin calls to other modules.
+//! An open device: its tables and memory, and the methods of [`Device`] as thin calls to other
+//! modules.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -22,11 +23,12 @@ use crate::provider::{
 /// Origin of a `wgpu::Device`.
 #[derive(Default)]
 pub(super) struct Source {
-    /// Index in the provider's list.
+    /// The device's index in the provider's list.
     pub(super) index: usize,
     /// The adapter's description; `None` uses the device's own.
     pub(super) info: Option<wgpu::AdapterInfo>,
-    /// Whether its cooperative matrices also accumulate in f16; unknown for an embedder's device.
+    /// Whether cooperative matrices also accumulate in f16; unknown, so false, for an embedder's
+    /// device.
     pub(super) f16_accumulate: bool,
 }
 
@@ -37,7 +39,7 @@ pub(super) struct WebGpuDevice {
     pub(super) faults: Arc<Faults>,
     /// Maximum bytes of one uniform binding.
     pub(super) max_uniform_bytes: u64,
-    /// Nanoseconds per tick of the device's clock.
+    /// Nanoseconds per tick of the device's clock; 0 without timestamps.
     pub(super) tick: f64,
     budget: Option<u64>,
     state: Mutex<State>,
@@ -103,7 +105,8 @@ impl WebGpuDevice {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether a spinning wait takes no resources from the work itself.
+    /// Returns whether the device is a GPU, so that a spinning wait takes no resources from its
+    /// work.
     pub(super) fn is_hardware(&self) -> bool {
         matches!(self.profile.kind, DeviceKind::Discrete | DeviceKind::Integrated)
     }
@@ -151,7 +154,7 @@ impl WebGpuDevice {
 }
 
 impl State {
-    /// The live buffer of a range, which must lie within it.
+    /// Returns the live buffer of a range, or an error if the range exceeds the buffer.
     pub(super) fn buffer(&self, range: BufferRange) -> Result<&Buffer> {
         let BufferId { index, generation } = range.buffer;
         let buffer = self.buffers.get(index, generation);

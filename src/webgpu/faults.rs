@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use crate::base::platform::BoxFuture;
 use crate::error::{Error, Result};
 
-/// Errors that no call returns itself.
+/// Record of the errors of a device that no call returns directly.
 pub(super) struct Faults {
     device: String,
     record: Mutex<Record>,
@@ -21,7 +21,7 @@ struct Record {
 }
 
 impl Faults {
-    /// Installs callbacks that write to a new record. `device` is its id, for messages.
+    /// Installs callbacks that write to a new record. `device` is the device id, for messages.
     pub(super) fn install(gpu: &wgpu::Device, device: String) -> Arc<Faults> {
         let faults = Arc::new(Faults { device, record: Mutex::default() });
         let uncaptured = Arc::clone(&faults);
@@ -48,7 +48,7 @@ impl Faults {
         self.record().lost.get_or_insert_with(|| reason.trim().to_owned());
     }
 
-    /// An error if the device is lost.
+    /// Returns an error if the device is lost.
     pub(super) fn check_lost(&self) -> Result<()> {
         match &self.record().lost {
             Some(reason) => Err(Error::device_lost(format!("{} is lost: {reason}", self.device))),
@@ -56,7 +56,7 @@ impl Faults {
         }
     }
 
-    /// The device loss, on every call; else the first error since the last call, once.
+    /// Returns the device loss on every call, or else the first error since the last call, once.
     pub(super) fn take(&self) -> Result<()> {
         self.check_lost()?;
         match self.record().first.take() {
@@ -78,7 +78,8 @@ impl Faults {
 /// The message of a caught panic.
 pub(super) use crate::base::platform::panic_text;
 
-/// Converts a wgpu error. `memory` is the needed and the available bytes, if known.
+/// Converts a wgpu error; `what` names the failed action. `memory` is the needed and the available
+/// bytes, if known.
 pub(super) fn convert(error: wgpu::Error, what: &str, memory: Option<(u64, u64)>) -> Error {
     match error {
         wgpu::Error::OutOfMemory { .. } => match memory {
@@ -93,7 +94,7 @@ pub(super) fn convert(error: wgpu::Error, what: &str, memory: Option<(u64, u64)>
     }
 }
 
-/// wgpu's description without its heading and blank lines.
+/// Removes the headings of wgpu's description and the whitespace around it.
 pub(super) fn tidy(description: &str) -> String {
     let body = description.trim_start_matches("Validation Error").trim_start();
     body.trim_start_matches("Caused by:").trim().to_owned()
@@ -111,7 +112,7 @@ pub(super) struct Scopes {
 pub(super) type ScopeFuture = BoxFuture<'static, Option<wgpu::Error>>;
 
 impl Scopes {
-    /// Opens the scopes.
+    /// Opens one scope of each kind.
     pub(super) fn open(gpu: &wgpu::Device) -> Scopes {
         let validation = gpu.push_error_scope(wgpu::ErrorFilter::Validation);
         let memory = gpu.push_error_scope(wgpu::ErrorFilter::OutOfMemory);
@@ -119,7 +120,7 @@ impl Scopes {
         Scopes { internal, memory, validation }
     }
 
-    /// Closes the scopes. Later calls are outside, whether the future is awaited or not.
+    /// Closes the scopes. Later calls are outside them, even before the future is awaited.
     pub(super) fn close(self) -> ScopeFuture {
         let internal = self.internal.pop();
         let memory = self.memory.pop();

@@ -14,11 +14,11 @@
 //! - No wgpu error panics. Errors that no call returns are recorded, and `wait` returns them.
 //!   `submit` returns its own errors; in a browser, which reports them later, the next `wait` for
 //!   it or for a later submit does. Downloads of a failed submit are never returned.
-//! - An id of a freed buffer or of freed work is an error. A freed buffer's memory is released when
-//!   the device is done with it, even if prepared work still names it.
+//! - Using the id of a freed buffer or of freed work is an error. A freed buffer's memory is
+//!   released when the device is done with it, even if prepared work still names it.
 //! - The callbacks access only the error record, never the device's state.
-//! - On native builds kernels compile on threads. wgpu's error scopes are per thread, so each
-//!   kernel gets its own errors.
+//! - On native builds kernels compile on background threads. wgpu's error scopes are per thread, so
+//!   each kernel gets its own errors.
 //!
 //! WGSL of the catalogue and of `codegen` runs without bounds checks and without clearing of
 //! workgroup memory. User WGSL runs with all wgpu checks.
@@ -70,8 +70,8 @@ pub struct Provider {
 crate::base::debug_as!(Provider, |this| adapters: this.found.get().map(Vec::len));
 
 impl Provider {
-    /// A provider that loads drivers when devices are listed. Without drivers the list is empty,
-    /// which is not an error.
+    /// Creates a provider that loads drivers when devices are first listed or opened. Without
+    /// drivers the list is empty, which is not an error.
     pub fn new() -> Provider {
         Provider { instance: OnceLock::new(), found: OnceLock::new() }
     }
@@ -96,8 +96,8 @@ impl Provider {
         self.instance.get_or_init(make)
     }
 
-    /// A device on an existing `wgpu::Device`; shares its queue. Limits and features are those of
-    /// that device. Of `options` only the memory budget applies.
+    /// Wraps an existing `wgpu::Device` and shares its queue. Limits and features are those of that
+    /// device. Of `options` only the memory budget applies.
     ///
     /// Replaces the device's uncaptured-error and device-lost callbacks. Errors of the caller's own
     /// calls outside of error scopes therefore also surface at `wait`.
@@ -162,7 +162,7 @@ impl Provider {
     }
 }
 
-/// The backends that wgpu uses on this system.
+/// Names of the graphics APIs that wgpu uses on this system.
 const API: &str = match () {
     () if cfg!(target_vendor = "apple") => "Metal",
     () if cfg!(windows) => "DirectX 12 or Vulkan",
@@ -182,7 +182,7 @@ async fn in_turn<T, F: Future<Output = T>>(work: impl FnOnce() -> F) -> T {
     platform::block_on(work())
 }
 
-/// A page has one thread.
+/// Version for browsers, where a page has one thread: makes the call directly.
 #[cfg(target_arch = "wasm32")]
 async fn in_turn<T, F: Future<Output = T>>(work: impl FnOnce() -> F) -> T {
     work().await

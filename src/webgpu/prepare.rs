@@ -18,14 +18,14 @@ use crate::provider::{
     UploadSource, Word,
 };
 
-/// A recording with its lookups, bind groups and constant parameters done.
+/// A recording with pipelines looked up, bind groups built and constant parameters written.
 pub(super) struct Prepared {
     pub(super) label: String,
     pub(super) slots: Vec<Slot>,
     /// Whether any slot is bound per submit.
     pub(super) open: bool,
     pub(super) steps: Vec<Step>,
-    /// Steps with varying sizes, checked at each submit.
+    /// Indices of the steps that each submit checks.
     pub(super) changing: Vec<u32>,
     pub(super) kernels: Vec<Arc<Kernel>>,
     pub(super) groups: Vec<Group>,
@@ -36,27 +36,27 @@ pub(super) struct Prepared {
     pub(super) params: Option<ChangingParams>,
     pub(super) downloads: Vec<Range>,
     pub(super) timestamps: u32,
-    /// The device's count of freed buffers when the slots were last checked as live.
+    /// [`State::freed`] when the buffers of the slots were last checked as live.
     pub(super) freed: u64,
     /// Ticket of the last submit it was resolved for.
     pub(super) resolved_for: u64,
 }
 
-/// A buffer of the recording.
+/// A slot of the recording, with its buffer if `prepare` bound one.
 pub(super) struct Slot {
     pub(super) name: String,
     pub(super) bytes: u64,
     pub(super) bound: Option<Bound>,
 }
 
-/// A slot's buffer.
+/// The buffer range bound to a slot.
 #[derive(Clone)]
 pub(super) struct Bound {
     pub(super) range: BufferRange,
     pub(super) gpu: wgpu::Buffer,
 }
 
-/// A command.
+/// A command with resolved kernels, bind groups and ranges.
 pub(super) enum Step {
     Dispatch { kernel: u32, group: u32, grid: Grid },
     Upload { to: Range, source: UploadSource },
@@ -90,11 +90,11 @@ pub(super) struct Range {
 /// Bind group of a dispatch.
 pub(super) enum Group {
     Fixed(wgpu::BindGroup),
-    /// Built per submit; the index counts the open groups of the work.
+    /// Built per submit; the number is its index among the open groups of the work.
     Open(u32, Box<OpenGroup>),
 }
 
-/// A bind group with a slot bound per submit, and the ones recently built for it.
+/// A bind group with a slot that is bound per submit, and the variants built recently.
 pub(super) struct OpenGroup {
     pub(super) kernel: Arc<Kernel>,
     pub(super) params: Option<ParamPlace>,
@@ -108,7 +108,7 @@ pub(super) struct ChangingParams {
     pub(super) buffer: wgpu::Buffer,
     /// The bytes of every block, with the constant words filled in.
     pub(super) bytes: Vec<u8>,
-    /// Byte offset of a word, and the index of its size in [`Prepared::dims`].
+    /// Byte offset of each varying word, and the index of its size in [`Prepared::dims`].
     pub(super) words: Vec<(u32, u32)>,
 }
 
@@ -121,7 +121,7 @@ pub(super) struct ParamPlace {
 }
 
 impl Num {
-    /// The value, with varying sizes evaluated; call [`Num::check`] first.
+    /// Returns the value, with varying sizes taken from `values`; call [`Num::check`] first.
     pub(super) fn get(self, values: &[i64]) -> u64 {
         match self {
             Num::Is(value) => value,
@@ -129,7 +129,7 @@ impl Num {
         }
     }
 
-    /// An error if it is negative.
+    /// Returns an error if the value is negative.
     pub(super) fn check(self, work: &Prepared, values: &[i64]) -> Result<()> {
         let Num::At(place) = self else { return Ok(()) };
         match values.get(place as usize) {
@@ -184,7 +184,7 @@ struct Builder<'a> {
     open_groups: u32,
 }
 
-/// Layout, parameter block, and slot, offset and size of each binding.
+/// Key of a bind group: layout, parameter block, and slot, offset and size of each binding.
 type GroupKey = (usize, u32, SmallVec<[(u32, u64, u64); 8]>);
 
 impl<'a> Builder<'a> {
@@ -258,7 +258,7 @@ impl<'a> Builder<'a> {
         place
     }
 
-    /// Blocks without sizes go to one buffer, written now; the others to a second one.
+    /// Puts constant blocks in one buffer, which is written now, and the others in a second one.
     fn write_params(&mut self) -> Result<()> {
         let used = self.work.commands.iter().filter_map(|command| match command {
             Command::Dispatch(dispatch) => Some(dispatch.params as usize),

@@ -2,7 +2,7 @@
 
 use crate::provider::{DeviceKind, DeviceProfile};
 
-/// Optional features that are used if an adapter has them.
+/// Returns the optional features that are used if an adapter has them.
 fn wanted_features() -> wgpu::Features {
     wgpu::Features::SUBGROUP
         | wgpu::Features::SUBGROUP_BARRIER
@@ -12,8 +12,8 @@ fn wanted_features() -> wgpu::Features {
         | wgpu::Features::EXPERIMENTAL_COOPERATIVE_MATRIX
 }
 
-/// The wanted features that an adapter has. Cooperative matrices are enabled only in the one
-/// configuration that the kernels use, and only if buffers support f16.
+/// Returns the wanted features that an adapter has. Cooperative matrices are enabled only in the
+/// one configuration that the kernels use, and only if buffers support f16.
 pub(super) fn features_of(adapter: &wgpu::Adapter) -> wgpu::Features {
     let features = wanted_features() & adapter.features();
     let matrices = wgpu::Features::EXPERIMENTAL_COOPERATIVE_MATRIX;
@@ -22,12 +22,13 @@ pub(super) fn features_of(adapter: &wgpu::Adapter) -> wgpu::Features {
     if usable { features } else { features - matrices }
 }
 
-/// Whether its cooperative matrices also accumulate in f16.
+/// Returns whether an adapter's cooperative matrices also accumulate in f16.
 pub(super) fn has_f16_accumulate(adapter: &wgpu::Adapter) -> bool {
     has_matrices(adapter, wgpu::CooperativeScalarType::F16)
 }
 
-/// Whether an adapter supports cooperative matrices of 16 x 16 f16 with this accumulator type.
+/// Returns whether an adapter supports cooperative matrices of 16 x 16 f16 with this accumulator
+/// type.
 fn has_matrices(adapter: &wgpu::Adapter, sums: wgpu::CooperativeScalarType) -> bool {
     let fits = |p: &wgpu::CooperativeMatrixProperties| {
         let types = (p.ab_type, p.cr_type);
@@ -37,7 +38,7 @@ fn has_matrices(adapter: &wgpu::Adapter, sums: wgpu::CooperativeScalarType) -> b
     adapter.cooperative_matrix_properties().iter().any(fits)
 }
 
-/// The profile of a device with these features and limits.
+/// Returns the profile of a device with these features and limits.
 pub(super) fn profile_of(
     info: &wgpu::AdapterInfo,
     features: wgpu::Features,

@@ -12,7 +12,7 @@ pub(super) struct Resolved {
     pub(super) values: Vec<i64>,
     /// Buffers of the slots bound per submit, by slot index; empty if there are none.
     pub(super) buffers: Vec<Option<Bound>>,
-    /// Bind groups of the open groups.
+    /// Bind groups with slots bound per submit.
     pub(super) groups: Vec<wgpu::BindGroup>,
     /// Bytes of the varying parameter blocks.
     pub(super) params: Vec<u8>,
@@ -21,7 +21,7 @@ pub(super) struct Resolved {
 }
 
 impl Prepared {
-    /// The buffer of a slot.
+    /// Returns the buffer of a slot, bound in `prepare` or in this submit.
     pub(super) fn bound<'a>(&'a self, resolved: &'a Resolved, slot: u32) -> Option<&'a Bound> {
         bound(self, &resolved.buffers, slot)
     }
@@ -130,7 +130,7 @@ impl WebGpuDevice {
         Ok(())
     }
 
-    /// The bind groups with open slots: recently built ones, or new ones.
+    /// Returns the bind groups with open slots, reusing recently built ones.
     fn open_groups(
         &self,
         work: &mut Prepared,

@@ -1,4 +1,4 @@
-//! Second phase of a submit: encodes all work with one encoder. It cannot fail any more.
+//! Second phase of a submit: encodes all work with one encoder. Encoding itself cannot fail.
 
 use super::device::{State, WebGpuDevice};
 use super::faults::{Scopes, convert};
@@ -58,8 +58,8 @@ impl WebGpuDevice {
             readback.map();
         }
         let mut errors = scopes.close();
-        // On native builds wgpu knows by now. Later submits may read what this one should have
-        // written, so they must not appear successful.
+        // On native builds wgpu has reported errors by now. Later submits may read what this one
+        // should have written, so they must not appear successful.
         let errors = match poll_once(&mut errors) {
             Some(None) => None,
             Some(Some(error)) => {
@@ -96,8 +96,8 @@ impl WebGpuDevice {
         resolved
     }
 
-    /// Bytes of every download, then of the timestamps if there are any; and the number of
-    /// timestamps.
+    /// Returns the size in bytes of every download, followed by that of the timestamps if there are
+    /// any; and the number of timestamps.
     fn download_sizes(
         &self,
         state: &State,
@@ -126,7 +126,8 @@ impl WebGpuDevice {
 
 struct Encoder<'a> {
     device: &'a WebGpuDevice,
-    /// Kept open over consecutive dispatches: a pass per dispatch costs several times as much.
+    /// The compute pass, kept open over consecutive dispatches: a pass per dispatch costs several
+    /// times as much.
     pass: Option<wgpu::ComputePass<'static>>,
     // State set in the open pass; pointers are only compared, never dereferenced.
     kernel: *const wgpu::ComputePipeline,
@@ -256,7 +257,7 @@ impl Encoder<'_> {
         }
     }
 
-    /// Writes bytes in command order, through staging.
+    /// Writes bytes to a buffer in command order, through staging.
     fn stage(&mut self, bytes: &[u8], to: &wgpu::Buffer, offset: u64) {
         self.end_pass();
         let (from, from_offset) = self.staging.add(&self.device.gpu, bytes);
@@ -301,7 +302,7 @@ impl Encoder<'_> {
     }
 }
 
-/// The buffer, offset and size of a range in bytes; `None` if it is empty.
+/// Returns the buffer of a range, and its offset and size in bytes; `None` if the range is empty.
 fn place<'w>(
     work: &'w Prepared,
     resolved: &'w Resolved,

@@ -15,7 +15,7 @@ pub(super) struct Queries {
 }
 
 impl Queries {
-    /// Created at the first timestamp of a device.
+    /// Creates the query set and its buffer; called at the first timestamp of a device.
     pub(super) fn new(gpu: &wgpu::Device) -> Queries {
         let set = gpu.create_query_set(&wgpu::QuerySetDescriptor {
             label: Some("warploom timestamps"),

@@ -9,11 +9,11 @@ use crate::base::platform::BROWSER;
 use crate::error::{Error, Result};
 use crate::provider::BufferRange;
 
-/// Bytes of writes after which they are flushed to the device, which bounds wgpu's staging memory.
-/// Also the largest single write.
+/// Bytes of direct writes after which they are flushed to the device, which bounds wgpu's staging
+/// memory. Also the largest single write.
 const FLUSH_BYTES: u64 = 64 << 20;
 
-/// Flushes of writes still in flight.
+/// Bytes written since the last flush, and flushes that may still be in flight.
 #[derive(Default)]
 pub(super) struct Flushes {
     unflushed: u64,
@@ -21,8 +21,8 @@ pub(super) struct Flushes {
 }
 
 impl WebGpuDevice {
-    /// `Device::write`: executes after everything submitted before. A partial last word is padded
-    /// with zeros.
+    /// Implements `Device::write`: the write executes after everything submitted before. A partial
+    /// last word is padded with zeros.
     pub(super) fn write_bytes(&self, to: BufferRange, bytes: &[u8]) -> Result<()> {
         self.faults.check_lost()?;
         if bytes.len() as u64 != to.bytes || !to.offset.is_multiple_of(4) {
@@ -47,7 +47,8 @@ impl WebGpuDevice {
         Ok(())
     }
 
-    /// Writes before the commands of the next submit; a partial last word is padded.
+    /// Writes bytes before the commands of the next submit; a partial last word is padded with
+    /// zeros.
     pub(super) fn write_piece(&self, buffer: &wgpu::Buffer, offset: u64, bytes: &[u8]) {
         let (words, rest) = bytes.split_at(bytes.len() - bytes.len() % 4);
         if !words.is_empty() {
@@ -60,8 +61,8 @@ impl WebGpuDevice {
         }
     }
 
-    /// Flushes writes when enough have accumulated. On native builds at most two flushes are in
-    /// flight; a browser limits them itself.
+    /// Counts written bytes and flushes writes when enough have accumulated. On native builds at
+    /// most two flushes are in flight; a browser limits them itself.
     fn flush_when_full(&self, bytes: u64) -> Result<()> {
         let oldest = {
             let flushes = &mut self.state().flushes;
@@ -85,7 +86,7 @@ impl WebGpuDevice {
 #[derive(Default)]
 pub(super) struct Staging {
     blocks: Vec<Block>,
-    /// For copies within one buffer, which wgpu does not support directly.
+    /// Intermediate buffer for copies within one buffer, which wgpu does not support directly.
     bounce: Option<wgpu::Buffer>,
 }
 
@@ -98,7 +99,7 @@ struct Block {
 impl Staging {
     /// Block size in bytes; a larger upload gets a larger block.
     const BLOCK: u64 = 1 << 20;
-    /// Bytes of blocks kept between submits.
+    /// Maximum bytes of blocks kept between submits.
     const KEPT: u64 = 8 << 20;
 
     /// Adds bytes for the submit being encoded; returns the buffer and offset to copy from.
@@ -136,7 +137,7 @@ impl Staging {
         });
     }
 
-    /// A buffer of at least `bytes` for a copy within one buffer.
+    /// Returns a buffer of at least `bytes` bytes for a copy within one buffer.
     pub(super) fn bounce(&mut self, gpu: &wgpu::Device, bytes: u64) -> wgpu::Buffer {
         match &self.bounce {
             Some(buffer) if buffer.size() >= bytes => buffer.clone(),
@@ -224,13 +225,13 @@ impl Readback {
         Readback { parts: used.into_iter().map(part).collect(), places }
     }
 
-    /// Destination of download `index`.
+    /// Returns the destination buffer and byte offset of download `index`.
     pub(super) fn place(&self, index: usize) -> Option<(&wgpu::Buffer, u64)> {
         let (part, offset, _) = self.places.get(index)?;
         Some((&self.parts.get(*part)?.buffer, *offset))
     }
 
-    /// Requests the mappings; called after the submit.
+    /// Requests that the buffers are mapped; called after the submit.
     pub(super) fn map(&mut self) {
         for part in self.parts.iter_mut().filter(|part| part.used > 0) {
             let (sender, receiver) = oneshot::channel();
@@ -240,12 +241,12 @@ impl Readback {
         }
     }
 
-    /// Whether every mapping has completed.
+    /// Returns whether every mapping has completed.
     pub(super) fn is_ready(&self) -> bool {
         self.parts.iter().all(|part| part.mapped.as_ref().is_none_or(Receiver::is_ready))
     }
 
-    /// Waits for the mappings.
+    /// Waits for the mappings and returns whether all succeeded.
     pub(super) async fn mapped(&mut self) -> bool {
         let mut all = true;
         for part in &mut self.parts {
@@ -256,7 +257,7 @@ impl Readback {
         all
     }
 
-    /// The bytes of every download; the buffers return to the pool.
+    /// Copies the bytes of every download and returns the buffers to the pool.
     pub(super) fn finish(self, pool: &mut StagingPool) -> Result<Vec<Vec<u8>>> {
         let failed = |what: &dyn std::fmt::Display| Error::device(format!("a download: {what}"));
         let mut out = Vec::with_capacity(self.places.len());

@@ -15,17 +15,17 @@ use crate::provider::{Completion, Ticket};
 pub(super) struct Pending {
     pub(super) ticket: u64,
     pub(super) index: wgpu::SubmissionIndex,
-    /// Its errors, if unknown at submit: in browsers.
+    /// The submit's errors, if they were not known at submit, as in a browser.
     pub(super) errors: Option<ScopeFuture>,
     pub(super) readback: Option<Readback>,
     /// Whether the last download holds the timestamps, in ticks.
     pub(super) timestamps: bool,
 }
 
-/// Maximum submits kept without a wait; beyond it the oldest are dropped.
+/// Maximum submits kept without a wait; beyond that, the oldest are dropped.
 const KEPT: usize = 1 << 16;
-/// Spin time of a wait before it blocks, unless the device is the CPU. A blocking wait costs about
-/// 20 us more, which is much for the short submits of decoding.
+/// Time that a wait spins before it blocks, unless the device is the CPU. A blocking wait costs
+/// about 20 us more, which matters for the short submits of decoding.
 const SPIN: Duration = Duration::from_micros(200);
 
 impl State {
@@ -70,7 +70,7 @@ impl WebGpuDevice {
         Ok(completion)
     }
 
-    /// The errors of a submit, or the device loss.
+    /// Returns the error of a submit, or the device loss.
     async fn check_errors(&self, ticket: u64, errors: Option<ScopeFuture>) -> Result<()> {
         let error = match errors {
             Some(errors) => errors.await,
@@ -86,8 +86,8 @@ impl WebGpuDevice {
         }
     }
 
-    /// Errors of earlier submits without a wait: this one may have read what they should have
-    /// written. A failed submit has no downloads and is dropped.
+    /// Returns the first error of earlier submits that were not waited for: this submit may have
+    /// read what they should have written. A failed submit has no downloads and is dropped.
     async fn check_earlier(&self, ticket: Ticket) -> Result<()> {
         loop {
             let open = self.state().pending.iter_mut().find_map(|pending| {
@@ -156,7 +156,7 @@ impl WebGpuDevice {
         self.poll(wgpu::PollType::Poll).map(|_| ())
     }
 
-    /// wgpu panics in `poll` if the driver fails there.
+    /// Polls the device. wgpu panics there if the driver fails; such a panic becomes a device loss.
     pub(super) fn poll(
         &self,
         kind: wgpu::PollType,

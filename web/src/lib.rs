@@ -1,7 +1,7 @@
-//! warploom in a web page.
+//! Smoke tests of warploom that run in a web page.
 //!
-//! Everything here exists in a browser only; on other targets the crate is empty, so that the
-//! workspace builds as one.
+//! Everything here exists in a browser only. On other targets the crate is empty, so that the whole
+//! workspace still builds.
 
 #[cfg(target_arch = "wasm32")]
 mod page;

@@ -1,22 +1,22 @@
-//! One dispatch on the page's GPU, and the failures that a page must survive.
+//! Checks a dispatch on the page's GPU, and the failures that a page must survive.
 //!
-//! In a browser every answer is a promise, so this covers what native tests cannot: errors that
+//! In a browser every result is a promise, so this covers what native tests cannot: errors that
 //! arrive later, and waits that must not block.
 
 use serde_json::{Value, json};
-use warploom::base::{Dim, Symbol, SymbolValues};
 use warploom::kernel::{Access, KernelSpec, SourceSpec};
 use warploom::provider::{
     Args, Binding, BufferRange, Command, Device, Dispatch, OpenOptions, ParamBlock, Provider,
     Recording, Resource, SlotRange, Ticket, UploadSource, Usage, Word,
 };
 use warploom::webgpu::{self, wgpu};
+use warploom::{Dim, Symbol, SymbolValues};
 use warploom::{Error, Result};
 
 const ELEMENTS: u64 = 1000;
 const N: Symbol = Symbol::new("n");
 
-/// `y[i] = x[i] * 3 + 1`, for `i < n`; 64 threads a workgroup.
+/// Computes `y[i] = x[i] * scale + add` for `i < n`, with 64 threads per workgroup.
 const AFFINE: &str = "
     struct P { n: u32, scale: f32, add: f32, pad: u32 }
     @group(0) @binding(0) var<uniform> p: P;
@@ -27,7 +27,7 @@ const AFFINE: &str = "
         if (id.x < p.n) { y[id.x] = x[id.x] * p.scale + p.add; }
     }";
 
-/// Opens the first device and checks it; the report as JSON.
+/// Opens the first device, runs the checks and returns the report as JSON.
 pub(crate) async fn run() -> Result<String> {
     let provider = webgpu::Provider::new();
     let listed = provider.list().await?.len();
@@ -52,7 +52,8 @@ pub(crate) async fn run() -> Result<String> {
     Ok(json!({ "device": device.profile(), "checks": checks, "ok": ok }).to_string())
 }
 
-/// Two runs of one piece of work in one submit, with other inputs and another size each.
+/// Submits the same prepared work twice at once, with different inputs and sizes, and checks both
+/// results.
 async fn dispatch(device: &dyn Device) -> Result<Value> {
     let bytes = 4 * ELEMENTS;
     let mut work = Recording { label: "smoke".into(), ..Default::default() };
@@ -87,7 +88,7 @@ async fn dispatch(device: &dyn Device) -> Result<Value> {
     let ticket = device.submit(&[(prepared, args(ELEMENTS, 0.0)), (prepared, args(10, 0.5))])?;
     let done = device.wait(ticket).await?;
     let first: Vec<f32> = input(0.0).map(|v| v * 3.0 + 1.0).collect();
-    // The second run replaces the first ten only.
+    // The second run overwrites only the first ten elements.
     let mut second = first.clone();
     for (y, x) in second.iter_mut().zip(input(0.5)).take(10) {
         *y = x * 3.0 + 1.0;
@@ -120,7 +121,8 @@ async fn broken_kernel(device: &dyn Device) -> Result<Value> {
     }
 }
 
-/// The binding is smaller than an element of the kernel's array: only the browser sees it.
+/// Submits work whose binding is smaller than one element of the kernel's array, which only the
+/// browser detects; checks that each wait reports it.
 async fn refused_submit(device: &dyn Device) -> Result<Value> {
     let wgsl = "@group(0) @binding(1) var<storage, read_write> y: array<vec4<f32>>;
         @compute @workgroup_size(1) fn main() { y[0] = vec4<f32>(1.0); }";
@@ -146,15 +148,15 @@ async fn refused_submit(device: &dyn Device) -> Result<Value> {
     let own = refusal(device, ticket).await?;
     let refused = device.submit(&[(prepared, Args::default())])?;
     let later = device.submit(&[])?;
-    let told = refusal(device, later).await?;
+    let reported = refusal(device, later).await?;
     device.wait(later).await?;
     match device.wait(refused).await {
-        Err(_) => Ok(json!([own, told])),
+        Err(_) => Ok(json!([own, reported])),
         Ok(_) => Err(Error::device("a refused submit returned a result after its error")),
     }
 }
 
-/// The error of a wait for a refused submit.
+/// Waits for a refused submit and returns its error message.
 async fn refusal(device: &dyn Device, ticket: Ticket) -> Result<String> {
     match device.wait(ticket).await {
         Err(error) if !error.is_device_lost() => Ok(error.to_string()),
@@ -163,7 +165,7 @@ async fn refusal(device: &dyn Device, ticket: Ticket) -> Result<String> {
     }
 }
 
-/// A device destroyed by its owner: every later call reports the loss.
+/// Destroys a device and checks that every later run reports the loss.
 async fn lost_device() -> Result<Value> {
     let failed = |what: &str| Error::device(format!("no second device: {what}"));
     let instance = wgpu::Instance::new(wgpu::InstanceDescriptor::new_without_display_handle());

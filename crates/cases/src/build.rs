@@ -1,4 +1,4 @@
-//! Conformance cases, and the builder for the table.
+//! Conformance cases, and the builder with which the table makes them.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -18,7 +18,7 @@ use warploom_hal::{DeviceKind, DeviceProfile};
 /// One row of the table: a graph, its inputs, and the tolerance of its results.
 #[derive(Clone, Debug)]
 pub struct Case {
-    /// Unique, family first: `linear/q4_k/m5`.
+    /// Unique name, family first: `linear/q4_k/m5`.
     pub name: String,
     /// The graph, which has at least one output or update.
     pub graph: Graph,
@@ -37,13 +37,14 @@ pub struct Case {
 pub struct Binding {
     /// Its bytes in device memory, little-endian; a weight in its storage format.
     pub bytes: Vec<u8>,
-    /// The decoded numbers.
+    /// The decoded values.
     pub tensor: Tensor,
 }
 
 impl Case {
-    /// The case with the tolerance for a device. On tensor cores, products and attention with a
-    /// rounding mode may convert their operands to f16 (see `ComputeMode::Int8` and `F16`).
+    /// Returns the case with the tolerance for a device. A device with tensor cores may round the
+    /// operands of matrix products and attention to f16 if their compute mode is
+    /// `ComputeMode::Int8` or `F16`.
     pub fn on(&self, profile: &DeviceProfile) -> Cow<'_, Case> {
         let rounds = |op: &Op| op.mode().is_some_and(|mode| mode != ComputeMode::F32);
         match profile.has_matrix_hw && self.graph.nodes().iter().any(|node| rounds(&node.op)) {
@@ -52,9 +53,8 @@ impl Case {
         }
     }
 
-    /// The case with the tolerance for f16 sums
-    /// (`Options::f16_accumulate`); unchanged if nothing is computed in
-    /// `f16`.
+    /// Returns the case with the tolerance for f16 sums (`Options::f16_accumulate`); unchanged if
+    /// nothing is computed in `f16`.
     pub fn with_f16_accumulate(&self) -> Case {
         let is_half = |node: &Node| node.dtype == DType::F16 && !node.inputs.is_empty();
         if !self.graph.nodes().iter().any(is_half) {
@@ -72,24 +72,25 @@ impl Case {
         }
     }
 
-    /// Whether the case applies to this kind of device: a CPU does not read GPU weight layouts.
+    /// Returns whether the case applies to this kind of device: a CPU does not read GPU weight
+    /// layouts.
     pub fn is_for(&self, kind: DeviceKind) -> bool {
         let kept = |op: &Op| op.stored().is_some_and(Format::is_kept);
         kind != DeviceKind::Cpu || !self.graph.nodes().iter().any(|node| kept(&node.op))
     }
 
-    /// The bytes of every binding, for a device.
+    /// Returns the bytes of every binding, for a device.
     pub fn bytes(&self) -> NamedBytes {
         self.bindings.iter().map(|(name, b)| (name.clone(), b.bytes.clone())).collect()
     }
 
-    /// The numbers of every binding, for the reference.
+    /// Returns the values of every binding, for the reference.
     pub fn tensors(&self) -> BTreeMap<String, Tensor> {
         self.bindings.iter().map(|(name, b)| (name.clone(), b.tensor.clone())).collect()
     }
 }
 
-/// Numbers rounded to a 2-byte type; `f32` for 4-byte types.
+/// Rounds values to `dtype` if it is a 2-byte type; else keeps them as `f32`.
 pub(super) fn halves(dtype: DType, values: &[f32]) -> Data {
     match dtype {
         DType::F16 => Data::F16(values.iter().map(|v| f16::from_f32(*v)).collect()),
@@ -137,12 +138,12 @@ impl Build {
         Dim::symbol(symbol)
     }
 
-    /// A random generator seeded by the names of case and tensor.
+    /// Creates a random generator seeded by the names of case and tensor.
     pub(super) fn random(&self, tensor: &str) -> Random {
         Random::new(&[&self.case.name, tensor])
     }
 
-    /// An `f32` input of [`Random::shaped`] numbers.
+    /// Adds an `f32` input of [`Random::shaped`] values.
     pub(super) fn f32<D: Into<Dim>>(
         &mut self,
         name: &str,
@@ -153,7 +154,7 @@ impl Build {
         self.input(name, shape, Data::F32(values))
     }
 
-    /// An input of [`Random::shaped`] numbers, rounded to a 2-byte type.
+    /// Adds an input of [`Random::shaped`] values, rounded to a 2-byte type.
     pub(super) fn half<D: Into<Dim>>(
         &mut self,
         dtype: DType,
@@ -165,23 +166,23 @@ impl Build {
         self.input(name, shape, halves(dtype, &values))
     }
 
-    /// A state of a 2-byte type, initialised with [`Random::shaped`] numbers.
+    /// Adds a state of a 2-byte type, initialised with [`Random::shaped`] values.
     pub(super) fn f16_state(&mut self, dtype: DType, name: &str, dims: &[u64]) -> NodeId {
         let values = self.random(name).shaped(dims.iter().product::<u64>() as usize);
         self.state_with(name, dims, halves(dtype, &values))
     }
 
-    /// A one-dimensional `f32` input with these numbers.
+    /// Adds a one-dimensional `f32` input with these values.
     pub(super) fn f32_row(&mut self, name: &str, values: &[f32]) -> NodeId {
         self.input(name, Shape::new([values.len()]), Data::F32(values.to_vec()))
     }
 
-    /// A one-dimensional `i32` input with these numbers.
+    /// Adds a one-dimensional `i32` input with these values.
     pub(super) fn i32_row(&mut self, name: &str, values: &[i32]) -> NodeId {
         self.input(name, Shape::new([values.len()]), Data::I32(values.to_vec()))
     }
 
-    /// An input of any type with these numbers.
+    /// Adds an input of any type with these values.
     pub(super) fn input(&mut self, name: &str, shape: Shape, data: Data) -> NodeId {
         let tensor = self.tensor(&shape, data);
         let id = self.case.graph.input(name, shape, tensor.dtype());
@@ -189,13 +190,13 @@ impl Build {
         id
     }
 
-    /// A weight of [`Random::shaped`] numbers, rounded to its format.
+    /// Adds a weight of [`Random::shaped`] values, rounded to its format.
     pub(super) fn weight(&mut self, name: &str, dims: &[u64], format: Format) -> NodeId {
         let values = self.random(name).shaped(dims.iter().product::<u64>() as usize);
         self.weight_of(name, dims, format, values)
     }
 
-    /// A weight of these numbers, rounded to its format.
+    /// Adds a weight with these values, rounded to its format.
     pub(super) fn weight_of(
         &mut self,
         name: &str,
@@ -208,7 +209,8 @@ impl Build {
         self.case.graph.weight(name, shape, format)
     }
 
-    /// Merged weights with these rows, each of [`Random::shaped`] numbers rounded to the format.
+    /// Adds merged weights with these rows, each of [`Random::shaped`] values rounded to the
+    /// format.
     pub(super) fn merged(&mut self, parts: &[(&str, u64)], k: u64, format: Format) -> NodeId {
         let rows = parts.iter().map(|(_, rows)| rows).sum();
         let part = |(name, rows): &(&str, u64)| {
@@ -220,7 +222,7 @@ impl Build {
         self.leaf(op, &[rows, k])
     }
 
-    /// A leaf whose name is already bound.
+    /// Adds a leaf whose name is already bound.
     pub(super) fn leaf(&mut self, op: Op, dims: &[u64]) -> NodeId {
         let shape = Shape::new(dims.iter().copied());
         let (inputs, label) = (Default::default(), String::new());
@@ -234,28 +236,28 @@ impl Build {
         self.bind(name, Binding { bytes, tensor });
     }
 
-    /// A state initialised with zeros.
+    /// Adds a state initialised with zeros.
     pub(super) fn zero_state(&mut self, name: &str, dims: &[u64]) -> NodeId {
         self.zero_state_of(DType::F32, name, dims)
     }
 
-    /// A state of a given type, initialised with zeros.
+    /// Adds a state of a given type, initialised with zeros.
     pub(super) fn zero_state_of(&mut self, dtype: DType, name: &str, dims: &[u64]) -> NodeId {
         self.case.graph.state(name, Shape::new(dims.iter().copied()), dtype)
     }
 
-    /// A state initialised with [`Random::shaped`] numbers.
+    /// Adds a state initialised with [`Random::shaped`] values.
     pub(super) fn state(&mut self, name: &str, dims: &[u64]) -> NodeId {
         let values = self.random(name).shaped(dims.iter().product::<u64>() as usize);
         self.state_of(name, dims, values)
     }
 
-    /// A state initialised with these numbers.
+    /// Adds a state initialised with these values.
     pub(super) fn state_of(&mut self, name: &str, dims: &[u64], values: Vec<f32>) -> NodeId {
         self.state_with(name, dims, Data::F32(values))
     }
 
-    /// A state of any type, initialised with these numbers.
+    /// Adds a state of any type, initialised with these values.
     pub(super) fn state_with(&mut self, name: &str, dims: &[u64], data: Data) -> NodeId {
         let shape = Shape::new(dims.iter().copied());
         let tensor = self.tensor(&shape, data);
@@ -264,7 +266,7 @@ impl Build {
         self.case.graph.state(name, shape, dtype)
     }
 
-    /// A constant of one number, or of several.
+    /// Adds a constant: one value for all elements, or one per element.
     pub(super) fn constant(&mut self, dims: &[u64], values: &[f32]) -> NodeId {
         self.case.graph.constant_f32(Shape::new(dims.iter().copied()), values)
     }
@@ -292,12 +294,12 @@ impl Build {
         self.op(Op::Transpose(perm.to_vec()), &[x])
     }
 
-    /// The graph so far.
+    /// Returns the graph built so far.
     pub(super) fn graph(&self) -> &Graph {
         &self.case.graph
     }
 
-    /// The shape of a node.
+    /// Returns the shape of a node.
     pub(super) fn shape(&self, id: NodeId) -> Shape {
         self.case.graph.node(id).shape.clone()
     }
@@ -317,7 +319,7 @@ impl Build {
         self.case
     }
 
-    /// Number of elements of a shape in this run.
+    /// Returns the number of elements of a shape, with the case's values of symbols.
     pub(super) fn count(&self, shape: &Shape) -> usize {
         let sizes = shape.eval(&self.case.symbols).unwrap_or_else(|e| self.wrong(e));
         sizes.iter().product::<u64>() as usize

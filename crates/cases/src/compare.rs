@@ -6,17 +6,19 @@ use serde::Serialize;
 
 use warploom_core::reference::{Data, Tensor};
 
-/// Allowed deviation from the reference. All limits apply together and are inclusive.
+/// Allowed deviation from the reference. The error of an element may reach the sum of the limits
+/// given by `atol`, `rtol` and `eps_count`; `nmse` limits the error of the tensor as a whole.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Tolerance {
-    /// Absolute error that is always allowed.
+    /// Allowed absolute error.
     pub atol: f64,
-    /// Allowed error relative to the expected number.
+    /// Allowed error relative to the expected value.
     pub rtol: f64,
-    /// For sums of products: additional allowed error in units of `f32::EPSILON * (|A|.|B|)`.
+    /// For sums of products: allowed error in units of `f32::EPSILON` times the same sum over
+    /// absolute values.
     pub eps_count: f64,
-    /// Limit of the normalised squared error: sum of squared errors over sum of squared expected
-    /// numbers.
+    /// Limit on the normalised squared error: sum of squared errors over sum of squared expected
+    /// values.
     pub nmse: f64,
 }
 
@@ -24,26 +26,28 @@ impl Tolerance {
     /// Exact equality; the two zeros are equal.
     pub const EXACT: Tolerance = Tolerance { atol: 0.0, rtol: 0.0, eps_count: 0.0, nmse: 0.0 };
 
-    /// A relative error, plus the smallest normal number, since devices may flush subnormals.
+    /// Allows a relative error, plus the smallest normal number, since devices may flush
+    /// subnormals.
     pub const fn relative(rtol: f64) -> Tolerance {
         Tolerance { atol: f32::MIN_POSITIVE as f64, rtol, eps_count: 0.0, nmse: 1e-7 }
     }
 
-    /// An absolute error, for functions that cross zero.
+    /// Allows an absolute error, for functions that cross zero.
     pub const fn absolute(atol: f64) -> Tolerance {
         Tolerance { atol, rtol: 0.0, eps_count: 0.0, nmse: 1e-7 }
     }
 
-    /// For sums of `k` products in `f32`.
+    /// Returns the tolerance for sums of `k` products in `f32`.
     ///
     /// Rounding errors of a sum grow like the square root of its length. A packed format adds a few
-    /// roundings for scale and minimum, whose products may be larger than their difference.
+    /// roundings: the products with its scale and with its minimum may be larger than their
+    /// difference.
     pub fn product(k: u64) -> Tolerance {
         let eps_count = 16.0 + (k as f64).sqrt();
         Tolerance { atol: f32::MIN_POSITIVE.into(), rtol: 0.0, eps_count, nmse: 1e-6 }
     }
 
-    /// The same if the operands of products are also rounded to f16 (11 significant bits).
+    /// Widens the tolerance for products whose operands are rounded to f16 (11 significant bits).
     pub fn of_f16(self) -> Tolerance {
         // 2^-11 of each of two operands, in multiples of 2^-23.
         let eps_count = self.eps_count + 8192.0;
@@ -56,7 +60,8 @@ impl Tolerance {
         Tolerance { atol, rtol, eps_count, nmse: self.nmse + 1e-6 }
     }
 
-    /// The same if sums of `k` products are also rounded to f16 after every 16 products.
+    /// Widens the tolerance for sums of `k` products that are rounded to f16 after every 16
+    /// products.
     pub fn of_f16_accumulate(self, k: u64) -> Tolerance {
         // 2^-11 per rounding, in multiples of 2^-23; grows like the square root of their number, as
         // in `product`.
@@ -78,16 +83,16 @@ pub struct Report {
     pub max_error: f64,
     /// The largest ratio of an error to its limit; at most 1.
     pub worst_share: f64,
-    /// Sum of squared errors over sum of squared expected numbers.
+    /// Sum of squared errors over sum of squared expected values.
     pub nmse: f64,
 }
 
 /// Description of a wrong result.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Mismatch {
-    /// The first wrong element; `None` if the error is not in one element.
+    /// Row-major index of the first wrong element; `None` if the tensor as a whole is wrong.
     pub first_bad: Option<usize>,
-    /// Expected and actual value of that element.
+    /// The expected and the actual value of that element.
     pub values: Option<[f64; 2]>,
     /// Number of wrong elements.
     pub bad: usize,
@@ -121,11 +126,11 @@ pub fn compare(
     compare_product(expected, actual, None, tolerance)
 }
 
-/// [`compare`] for a sum of products, whose error is relative to `magnitude`: the same sum over
-/// absolute values (`reference::magnitude`).
+/// Same as [`compare`], for sums of products: their error is relative to `magnitude`, the same sums
+/// over absolute values (`reference::magnitude`).
 ///
 /// # Errors
-/// Those of [`compare`], and a magnitude of different length.
+/// Same as [`compare`], and if the magnitude has a different length.
 pub fn compare_product(
     expected: &Tensor,
     actual: &Tensor,
@@ -213,7 +218,7 @@ fn compare_numbers(
     Ok(report)
 }
 
-/// The index of an element along each axis.
+/// Returns the index along each axis of the element with this row-major index.
 fn place(mut element: usize, shape: &[u64]) -> Vec<usize> {
     let mut index: Vec<usize> = shape
         .iter()

@@ -8,7 +8,7 @@
 pub(super) struct Random(u64);
 
 impl Random {
-    /// A generator seeded by these words, such as the names of case and tensor.
+    /// Creates a generator seeded by these strings, such as the names of case and tensor.
     pub(super) fn new(words: &[&str]) -> Random {
         // FNV-1a; avoids zero, the fixed point of xorshift.
         let hash = words
@@ -20,7 +20,7 @@ impl Random {
         Random(hash | 1)
     }
 
-    /// 32 random bits.
+    /// Returns 32 random bits.
     pub(super) fn bits(&mut self) -> u32 {
         self.0 ^= self.0 >> 12;
         self.0 ^= self.0 << 25;
@@ -28,18 +28,19 @@ impl Random {
         (self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 32) as u32
     }
 
-    /// A number in `low..high`.
+    /// Returns a number in `low..high`.
     pub(super) fn between(&mut self, low: f32, high: f32) -> f32 {
         let unit = f64::from(self.bits()) / 4_294_967_296.0;
         (f64::from(low) + unit * (f64::from(high) - f64::from(low))) as f32
     }
 
-    /// An integer below `end`, which must not be 0.
+    /// Returns an integer below `end`, which must not be 0.
     pub(super) fn below(&mut self, end: u32) -> u32 {
         self.bits() % end
     }
 
-    /// Numbers of magnitude 1: noise, a bias of 0.2, a slope, and every 17th four times as large.
+    /// Returns numbers of a magnitude near 1: noise plus a bias of 0.2 and a slope along the index.
+    /// Every 17th number is four times as large.
     pub(super) fn shaped(&mut self, count: usize) -> Vec<f32> {
         (0..count)
             .map(|i| {
@@ -50,7 +51,7 @@ impl Random {
             .collect()
     }
 
-    /// Uniformly distributed numbers.
+    /// Returns uniformly distributed numbers.
     pub(super) fn evenly(&mut self, count: usize, low: f32, high: f32) -> Vec<f32> {
         (0..count).map(|_| self.between(low, high)).collect()
     }

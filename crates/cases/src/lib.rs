@@ -1,7 +1,8 @@
 //! The table of conformance cases, random graphs, and comparison with the reference.
 //!
-//! Below the engine crates, so that unit tests of every crate can use it; `warploom-testkit` runs
-//! it on devices. Not a stable interface: depend on `warploom-testkit`.
+//! This crate is below the engine crates, so that unit tests of every crate can use it;
+//! `warploom-testkit` runs the cases on devices. The interface is not stable: depend on
+//! `warploom-testkit` instead.
 
 mod build;
 mod compare;

@@ -1,4 +1,4 @@
-//! Runs a case with the reference and with an implementation, and compares.
+//! Runs a case with the reference and with an implementation, and compares the results.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -18,13 +18,13 @@ pub type NamedBytes = BTreeMap<String, Vec<u8>>;
 /// The result of a case.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Outcome {
-    /// Every output and state is correct; the worst deviations.
+    /// Every output and state is correct; holds the worst deviations.
     Pass(Report),
     /// An output or state is wrong, or the run failed.
     Fail(Failure),
     /// The implementation does not support the case, with the reason.
     Unsupported(String),
-    /// Fails as declared, for this reason.
+    /// The case fails as declared, for this reason.
     KnownToFail(String),
 }
 
@@ -34,11 +34,11 @@ pub enum Outcome {
 pub struct Failure {
     /// The wrong output or state; `None` if the run failed.
     pub tensor: Option<String>,
-    /// The first wrong element; `None` if the tensor as a whole is wrong.
+    /// Row-major index of the first wrong element; `None` if the tensor as a whole is wrong.
     pub index: Option<usize>,
     /// The expected value; `null` in JSON if not finite (`what` contains it).
     pub expected: Option<f64>,
-    /// The actual value; likewise.
+    /// The actual value; `null` in JSON if not finite (`what` contains it).
     pub got: Option<f64>,
     /// The message, with the case, the index along each axis, both values, error, limit and number
     /// of wrong elements.
@@ -46,7 +46,7 @@ pub struct Failure {
 }
 
 impl Failure {
-    /// A failure without values.
+    /// Creates a failure without values.
     pub fn new(what: impl Into<String>) -> Failure {
         Failure { what: what.into(), ..Failure::default() }
     }
@@ -86,7 +86,7 @@ pub fn run_case(
     }
 }
 
-/// Evaluates a result against the reference.
+/// Compares the result of an implementation with that of the reference.
 pub fn judge(case: &Case, expected: &Evaluation<'_>, actual: Result<NamedBytes>) -> Outcome {
     let actual = match actual {
         Ok(actual) => actual,
@@ -148,7 +148,7 @@ fn magnitude(case: &Case, id: NodeId, expected: &Evaluation<'_>) -> Result<Optio
     reference::magnitude(&case.graph, id, expected, &case.symbols)
 }
 
-/// The element-wise maximum of two reports.
+/// Combines two reports: adds their elements, and takes the larger of each deviation.
 pub fn worse(a: Report, b: Report) -> Report {
     Report {
         elements: a.elements + b.elements,
@@ -167,12 +167,12 @@ pub struct KnownFailure {
     pub driver: &'static str,
     /// Prefix of the case names.
     pub case: &'static str,
-    /// Why the fault is not ours, with a link if there is one.
+    /// Why the device or its driver is at fault, with a link if there is one.
     pub reason: &'static str,
 }
 
-/// Applies declared failures: a declared failure becomes [`Outcome::KnownToFail`], and a declared
-/// case that passes becomes a failure.
+/// Applies declared failures: the failure of a declared case becomes [`Outcome::KnownToFail`], and
+/// a declared case that passes becomes a failure.
 pub fn declared(
     table: &[KnownFailure],
     device: &str,
@@ -204,7 +204,7 @@ mod tests {
     use warploom_core::base::{Dim, Format};
     use warploom_core::ir::{BinaryOp, Op};
 
-    /// A product written into a state.
+    /// Returns a case with a product written into a state.
     fn case() -> Case {
         let mut b = Build::new("test/product").within(Tolerance::product(64));
         let x = b.f32("x", [3, 64]);
@@ -215,7 +215,7 @@ mod tests {
         b.done(y)
     }
 
-    /// The reference with a modified result.
+    /// Runs the reference and modifies its result.
     fn run(case: &Case, change: impl Fn(&mut NamedBytes)) -> Outcome {
         run_case(case, &|graph, symbols, _| -> Result<NamedBytes> {
             let tensors = case.tensors();
@@ -237,7 +237,7 @@ mod tests {
         }
     }
 
-    /// Adds to one number of one tensor.
+    /// Adds `what` to one element of one tensor.
     fn add(bytes: &mut NamedBytes, name: &str, element: usize, what: f32) {
         let at = &mut bytes.get_mut(name).unwrap()[element * 4..][..4];
         let value = f32::from_le_bytes([at[0], at[1], at[2], at[3]]);

@@ -1,12 +1,13 @@
-//! Every environment variable that warploom reads, in one table.
+//! All environment variables of warploom, in one table.
 //!
-//! Variables are read only through [`var`] with a row of [`ALL`]; a test keeps the README's table
-//! equal to this one. Builders and command-line options take precedence over variables.
+//! Code reads them only through [`var`], passing a row of [`ALL`], and the variables of other
+//! programs, such as `CUDA_PATH`, only through [`system`]. A test checks that the README lists all
+//! rows. Builders and command-line options take precedence over variables.
 
-/// One environment variable.
+/// An environment variable that warploom reads.
 #[derive(Debug)]
 pub struct Var {
-    /// Its name.
+    /// Name of the variable.
     pub name: &'static str,
     /// Accepted values and effect, in one line.
     pub help: &'static str,
@@ -17,55 +18,55 @@ pub static DEVICE: Var = Var {
     name: "WARPLOOM_DEVICE",
     help: "device to use: `cpu`, `cuda`, `webgpu:1`, or `auto` (the default)",
 };
-/// Waits after every dispatch.
+/// When the host waits: after every dispatch (`eager`) or only at reads (`lazy`, the default).
 pub static SYNC: Var = Var {
     name: "WARPLOOM_SYNC",
     help: "`eager` waits after every dispatch, so errors name the dispatch; `lazy` is the default",
 };
-/// Verbosity of the runtime's log.
+/// Log verbosity of the command-line tool, 0 to 5.
 pub static DEBUG: Var = Var {
     name: "WARPLOOM_DEBUG",
     help: "log verbosity: 1 devices, 2 to 4 also plans, 5 also graphs and kernel sources",
 };
-/// Number of dispatches batched into one submit.
+/// Number of dispatches to record before a submit.
 pub static DISPATCHES_PER_SUBMIT: Var = Var {
     name: "WARPLOOM_DISPATCHES_PER_SUBMIT",
     help: "dispatches recorded before a submit (default: 1024)",
 };
-/// Limit on device memory in bytes.
+/// Limit on device memory in bytes, in the form that [`parse_bytes`] accepts.
 pub static MEMORY_BUDGET: Var = Var {
     name: "WARPLOOM_MEMORY_BUDGET",
     help: "limit of device memory in bytes, with K, M or G (default: what the device has)",
 };
-/// Threads of the CPU provider.
+/// Number of threads of the CPU provider.
 pub static THREADS: Var =
     Var { name: "WARPLOOM_THREADS", help: "threads of the CPU provider (default: one per core)" };
-/// Whether the bits of a result depend only on the inputs.
+/// Whether the bits of a result must depend only on its inputs.
 pub static DETERMINISTIC: Var = Var {
     name: "WARPLOOM_DETERMINISTIC",
     help: "`1`: results have the same bits on the same device for any batch, thread count and run; an operation without a deterministic engine is an error (default: `0`)",
 };
-/// Whether f16 products may use f16 sums.
+/// Whether products of f16 matrices may accumulate in f16.
 pub static F16_ACCUMULATE: Var = Var {
     name: "WARPLOOM_F16_ACCUMULATE",
     help: "`1`: products of `f16` matrices with an `f16` result may accumulate in `f16`, which is faster and less exact (default: `0`)",
 };
-/// Forces one engine.
+/// Engines to prefer or to block.
 pub static ENGINE: Var = Var {
     name: "WARPLOOM_ENGINE",
     help: "engine ids to prefer if they apply, separated by commas; `-ID` blocks an engine; `NAME*` matches every built-in engine whose id starts with NAME",
 };
-/// Packs to register as engines.
+/// Folders of kernel packs to register as engines.
 pub static PACKS: Var = Var {
     name: "WARPLOOM_PACKS",
     help: "folders of kernel packs with `implements` to register as engines, separated as in `PATH`",
 };
-/// The folder of the Hugging Face hub's files.
+/// Home folder of Hugging Face's tools.
 pub static HF_HOME: Var = Var {
     name: "HF_HOME",
     help: "folder of Hugging Face's clients (default: `huggingface` in the cache folder)",
 };
-/// The cache folder of the hub's models.
+/// Cache folder for models from the Hugging Face hub.
 pub static HF_HUB_CACHE: Var = Var {
     name: "HF_HUB_CACHE",
     help: "folder of downloaded models, shared with those clients (default: `hub` in `HF_HOME`)",
@@ -75,41 +76,41 @@ pub static HF_HUB_OFFLINE: Var = Var {
     name: "HF_HUB_OFFLINE",
     help: "`1`: models come from the cache only; no request to a server",
 };
-/// Access token for private models.
+/// Access token for private and gated models.
 pub static HF_TOKEN: Var =
     Var { name: "HF_TOKEN", help: "token for private and gated models; sent only to the hub" };
-/// Address of the hub.
+/// Base URL of the Hugging Face hub.
 pub static HF_ENDPOINT: Var =
     Var { name: "HF_ENDPOINT", help: "address of the hub (default: `https://huggingface.co`)" };
-/// The cache folder.
+/// The user's cache folder.
 pub static XDG_CACHE_HOME: Var =
     Var { name: "XDG_CACHE_HOME", help: "the cache folder (default: `.cache` in the home folder)" };
-/// Folder of compiled kernels.
+/// Warploom's own cache folder: compiled kernels, and results of `doctor` and `tune`.
 pub static CACHE: Var = Var {
     name: "WARPLOOM_CACHE",
     help: "folder for compiled kernels and the results of `doctor` and `tune`, or `off` (default: `warploom` in the user's cache folder)",
 };
-/// Whether plans avoid the engines that `doctor` found wrong.
+/// Whether plans avoid engines that `doctor` or the errata list as wrong.
 pub static DOCTOR: Var = Var {
     name: "WARPLOOM_DOCTOR",
     help: "`off`: plans may use engines that `doctor` or the errata list as wrong (default: `on`)",
 };
-/// Whether plans use measured timings.
+/// Whether plans use measured timings, and whether a session measures missing ones.
 pub static TUNE: Var = Var {
     name: "WARPLOOM_TUNE",
     help: "`off`: plans use estimates only; `cached` (the default): plans use the measurements of `tune`; `search`: a session first measures what it needs",
 };
-/// Timings shipped with an application.
+/// Files of timings to read in addition to the cache, such as those shipped with an application.
 pub static TUNE_CACHE: Var = Var {
     name: "WARPLOOM_TUNE_CACHE",
     help: "files of `warploom tune --output` to read in addition to the cache, separated as in `PATH`",
 };
-/// Path of NVRTC.
+/// Folder of NVRTC, NVIDIA's run-time compiler.
 pub static NVRTC: Var = Var {
     name: "WARPLOOM_NVRTC",
     help: "folder of NVIDIA's run-time compiler, searched before CUDA's own folders",
 };
-/// API key of the server.
+/// Bearer token that clients of `warploom serve` must send.
 pub static API_KEY: Var = Var {
     name: "WARPLOOM_API_KEY",
     help: "bearer token that clients of `warploom serve` must send",
@@ -140,18 +141,19 @@ pub static ALL: &[&Var] = &[
     &API_KEY,
 ];
 
-/// The value of a variable, or `None` if it is unset, empty or not valid Unicode.
+/// Returns the value of a variable, or `None` if it is unset, empty or not valid Unicode.
 pub fn var(var: &Var) -> Option<String> {
     std::env::var(var.name).ok().filter(|value| !value.is_empty())
 }
 
-/// The value of a variable of another program that locates its files: `CUDA_PATH`, `CUDA_HOME`,
-/// `VIRTUAL_ENV`.
+/// Returns the value of a variable by which another program locates its files (`CUDA_PATH`,
+/// `CUDA_HOME`, `VIRTUAL_ENV`), or `None` if it is unset, empty or not valid Unicode.
 pub fn system(name: &str) -> Option<String> {
     std::env::var(name).ok().filter(|value| !value.is_empty())
 }
 
-/// A number of bytes with an optional suffix K, M or G (powers of 1,024): `512M`, `1.5G`.
+/// Parses a number of bytes with an optional suffix K, M or G (powers of 1,024), such as `512M` or
+/// `1.5G`. Returns `None` if the text is malformed, or the number negative or at least 10^18.
 pub fn parse_bytes(text: &str) -> Option<u64> {
     let text = text.trim();
     let (digits, unit) = match text.to_ascii_uppercase().chars().last()? {

@@ -1,15 +1,19 @@
 //! The error type of all crates.
 //!
-//! A caller rarely distinguishes more than file, memory, device and its own input. So there is one
-//! opaque type with predicates, and every message names the operation, the location and the
-//! numbers. A broken internal invariant is not an error: it panics through [`broken_invariant`].
+//! Callers rarely need to distinguish more than bad files, exhausted memory, device failures and
+//! invalid input. So there is one opaque type with predicates, and every message names the
+//! operation, the location and the values involved. A broken internal invariant is not an error: it
+//! panics through [`broken_invariant`].
+//!
+//! `# Errors` sections begin with the kind of error: for *Invalid*, [`Error::is_invalid`] is true,
+//! for *Bad file*, [`Error::is_bad_file`], and so on.
 
 use std::fmt;
 
-/// `std::result::Result` with the crate's [`Error`].
+/// A [`std::result::Result`] with [`Error`] as its default error type.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// An error whose message names the file, field, offset, shape, node or device.
+/// An error whose message names the file, field, offset, shape, node or device at fault.
 pub struct Error(Box<Inner>);
 
 struct Inner {
@@ -35,22 +39,24 @@ impl Error {
         Error(Box::new(Inner { kind, message: message.into(), source: None }))
     }
 
-    /// A caller's mistake: a wrong shape, an unbound symbol, an option out of range.
+    /// Creates an error for invalid input: a wrong shape, an unbound symbol, an option out of
+    /// range.
     pub fn invalid(message: impl Into<String>) -> Error {
         Error::new(Kind::Invalid, message)
     }
 
-    /// A file that is truncated, malicious or of another format.
+    /// Creates an error for a file that is truncated, malicious or in the wrong format.
     pub fn bad_file(message: impl Into<String>) -> Error {
         Error::new(Kind::BadFile, message)
     }
 
-    /// A failed system operation: opening, reading, writing.
+    /// Creates an error for a failed system operation: opening, reading, writing.
     pub fn io(message: impl Into<String>, source: std::io::Error) -> Error {
         Error::new(Kind::Io, message).with_source(source)
     }
 
-    /// Not enough memory: needed and available, both in bytes.
+    /// Creates an error for `what`, which needs `need` bytes of memory when only `have` are
+    /// available.
     pub fn out_of_memory(what: impl fmt::Display, need: u64, have: u64) -> Error {
         Error::new(
             Kind::OutOfMemory,
@@ -58,27 +64,27 @@ impl Error {
         )
     }
 
-    /// The device is gone.
+    /// Creates an error for a device that is lost and must be reopened.
     pub fn device_lost(message: impl Into<String>) -> Error {
         Error::new(Kind::DeviceLost, message)
     }
 
-    /// The device or its driver reported an error.
+    /// Creates an error for a failure that a device or its driver reported.
     pub fn device(message: impl Into<String>) -> Error {
         Error::new(Kind::Device, message)
     }
 
-    /// Valid, but not supported by this build, device or engine.
+    /// Creates an error for a valid request that this build, device or engine does not support.
     pub fn unsupported(message: impl Into<String>) -> Error {
         Error::new(Kind::Unsupported, message)
     }
 
-    /// A kernel that did not compile.
+    /// Creates an error for a kernel that failed to compile.
     pub fn compile(message: impl Into<String>) -> Error {
         Error::new(Kind::Compile, message)
     }
 
-    /// Adds the underlying error.
+    /// Sets the underlying error, which [`std::error::Error::source`] returns.
     pub fn with_source(
         mut self,
         source: impl Into<Box<dyn std::error::Error + Send + Sync>>,
@@ -93,7 +99,8 @@ impl Error {
         self
     }
 
-    /// A copy with the same kind and message; the source becomes text.
+    /// Returns a copy with the same kind. The source cannot be cloned, so its text is appended to
+    /// the message.
     pub fn duplicate(&self) -> Error {
         let message = match &self.0.source {
             Some(source) => format!("{}: {source}", self.0.message),
@@ -117,7 +124,7 @@ impl Error {
         self.0.kind == Kind::Unsupported
     }
 
-    /// Whether a file is invalid: truncated, malicious, or of another format.
+    /// Whether a file is invalid: truncated, malicious, or in the wrong format.
     pub fn is_bad_file(&self) -> bool {
         self.0.kind == Kind::BadFile
     }
@@ -127,7 +134,7 @@ impl Error {
         self.0.kind == Kind::Compile
     }
 
-    /// Whether the system could not read or write, or a peer was unreachable.
+    /// Whether a system operation failed, such as a file read or write or a network transfer.
     pub fn is_io(&self) -> bool {
         self.0.kind == Kind::Io
     }
@@ -161,7 +168,8 @@ impl std::error::Error for Error {
     }
 }
 
-/// Panics on a broken invariant of this crate, which no input may cause.
+/// Panics because an invariant of this workspace is broken. No input may cause this, so it is
+/// always a bug.
 #[cold]
 #[track_caller]
 pub fn broken_invariant(what: impl fmt::Display) -> ! {

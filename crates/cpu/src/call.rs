@@ -16,17 +16,17 @@ use super::pool::Pool;
 use warploom_core::base::Format;
 use warploom_core::error::{Error, Result};
 
-/// A checked range of a buffer. Its memory stays allocated until the work that resolved it is done,
-/// and the turn of the device keeps everything else off it while a call lives.
+/// A checked range of a buffer. Its memory stays allocated until the work that resolved the range
+/// is done. While a call uses it, the device's turn excludes all other access.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Span {
-    /// First byte; a multiple of 4.
+    /// Address of the first byte; a multiple of 4.
     pub(super) ptr: *mut u8,
-    /// Number of bytes.
+    /// Size in bytes.
     pub(super) bytes: u64,
 }
 
-// SAFETY: a span is a checked address; what may be done through it is the business of `Call`.
+// SAFETY: a span is a checked address; `Call` defines which accesses through it are allowed.
 unsafe impl Send for Span {}
 // SAFETY: as above.
 unsafe impl Sync for Span {}
@@ -35,28 +35,28 @@ unsafe impl Sync for Span {}
 pub(super) struct Context {
     pub(super) pool: Pool,
     pub(super) arch: &'static Arch,
-    /// Products of 8-bit numbers.
+    /// Int8 functions for quantised rows.
     pub(super) int8: &'static Int8,
 }
 
-/// One launch.
+/// One kernel launch.
 pub(super) struct Call<'a> {
     pub(super) params: &'a [u32],
     pub(super) spans: &'a [Span],
-    /// Format of the weights, for a kernel family, or of keys and values.
+    /// Storage format of the weights of a kernel family, or of the keys and values of attention.
     pub(super) format: Format,
-    /// Names of the bindings, for messages.
+    /// Names and accesses of the bindings.
     pub(super) names: &'a [(&'static str, warploom_kernels::Access)],
-    /// Whether results must be bit-reproducible: `catalogue::IN_ORDER`.
+    /// Whether the reduction order is fixed, as in deterministic mode (`catalogue::IN_ORDER`).
     pub(super) in_order: bool,
-    /// Whether an index is a token: `catalogue::TOKEN`.
+    /// Whether the index that argmax returns is a token (`catalogue::TOKEN`).
     pub(super) token: bool,
     /// The epilogue and prologue fused into the kernel.
     pub(super) fusion: Option<&'a Epilogue>,
     pub(super) context: &'a Context,
 }
 
-/// Types of 4 or 2 bytes, or raw bytes, for which every bit pattern is valid.
+/// Element types of 4, 2 or 1 bytes for which every bit pattern is valid.
 pub(super) trait Element: Copy + Send + Sync {}
 impl Element for f32 {}
 impl Element for u32 {}
@@ -72,23 +72,23 @@ pub(super) struct Out<'a> {
     memory: PhantomData<&'a ()>,
 }
 
-// SAFETY: writes go through `unsafe` methods, whose callers promise that threads keep apart.
+// SAFETY: writes go through `unsafe` methods, whose callers promise disjoint elements per thread.
 unsafe impl Send for Out<'_> {}
 // SAFETY: as above.
 unsafe impl Sync for Out<'_> {}
 
 impl<'a> Out<'a> {
-    /// An output in host memory.
+    /// Wraps host memory as an output.
     pub(super) fn of(memory: &'a mut [f32]) -> Out<'a> {
         Out { ptr: memory.as_mut_ptr(), len: memory.len(), memory: PhantomData }
     }
 
-    /// Elements.
+    /// Returns the number of elements.
     pub(super) fn len(&self) -> usize {
         self.len
     }
 
-    /// The pointer to element `at`.
+    /// Returns the pointer to element `at`.
     ///
     /// # Safety
     /// `at` is at most the length.
@@ -98,10 +98,10 @@ impl<'a> Out<'a> {
         unsafe { self.ptr.add(at) }
     }
 
-    /// Elements `start .. start + len` to write.
+    /// Returns elements `start .. start + len` for writing.
     ///
     /// # Safety
-    /// They lie inside the range, and no other reference to any of them is alive.
+    /// The elements lie inside the range, and no other reference to any of them is alive.
     #[allow(clippy::mut_from_ref, reason = "the caller promises that no two overlap")]
     pub(super) unsafe fn slice(&self, start: usize, len: usize) -> &'a mut [f32] {
         debug_assert!(start + len <= self.len);
@@ -112,9 +112,9 @@ impl<'a> Out<'a> {
 
 /// Elements that a kernel reads.
 pub(super) enum Input<'a, T> {
-    /// In the buffer.
+    /// A slice of the buffer.
     Borrowed(&'a [T]),
-    /// A copy, because the kernel writes to part of them.
+    /// A copy, because the kernel writes to part of the same memory.
     Copied(Vec<T>),
 }
 
@@ -129,7 +129,10 @@ impl<T> Deref for Input<'_, T> {
 }
 
 impl<'a> Call<'a> {
-    /// The first `N` parameters.
+    /// Returns the first `N` parameters.
+    ///
+    /// # Errors
+    /// Invalid if there are fewer.
     pub(super) fn words<const N: usize>(&self) -> Result<[usize; N]> {
         match self.params.first_chunk::<N>() {
             Some(words) => Ok(words.map(|w| w as usize)),
@@ -137,7 +140,7 @@ impl<'a> Call<'a> {
         }
     }
 
-    /// A parameter that is the bits of an `f32`.
+    /// Returns the parameter at index `at`, whose bits are an `f32`; NaN if it is missing.
     pub(super) fn float(&self, at: usize) -> f32 {
         self.params.get(at).map_or(f32::NAN, |bits| f32::from_bits(*bits))
     }
@@ -170,7 +173,7 @@ impl<'a> Call<'a> {
         Ok((ptr, len as usize))
     }
 
-    /// The last binding, from element `offset` on, to write.
+    /// Returns `len` elements of the last binding, from element `offset` on, for writing.
     ///
     /// # Errors
     /// Invalid if the elements exceed the binding.
@@ -178,7 +181,7 @@ impl<'a> Call<'a> {
         self.output_of(self.names.len() - 1, offset, len)
     }
 
-    /// Elements of any binding to write.
+    /// Returns `len` elements of a binding, from element `offset` on, for writing.
     ///
     /// # Errors
     /// Invalid if the elements exceed the binding.
@@ -187,7 +190,8 @@ impl<'a> Call<'a> {
         Ok(Out { ptr, len, memory: PhantomData })
     }
 
-    /// The same for elements of two bytes: the words that hold them, from the address of the first.
+    /// Same as [`Call::output_of`] for two-byte elements. The result starts at the address of
+    /// the first element; its length is the number of 32-bit words that hold the elements.
     ///
     /// # Errors
     /// Invalid if the elements exceed the binding.
@@ -196,7 +200,7 @@ impl<'a> Call<'a> {
         Ok(Out { ptr: ptr.cast(), len: len.div_ceil(2), memory: PhantomData })
     }
 
-    /// Elements of a binding to read; writes to `out` do not change them.
+    /// Returns `len` elements of a binding for reading; writes to `out` do not change them.
     ///
     /// # Errors
     /// Invalid if the elements exceed the binding.
@@ -210,7 +214,7 @@ impl<'a> Call<'a> {
         self.input_apart(binding, offset, len, std::slice::from_ref(out))
     }
 
-    /// Elements of a binding to read; writes to `outs` do not change them.
+    /// Returns `len` elements of a binding for reading; writes to `outs` do not change them.
     ///
     /// # Errors
     /// Invalid if the elements exceed the binding.
@@ -237,12 +241,15 @@ impl<'a> Call<'a> {
         })
     }
 
-    /// The check of [`Call::input`] alone.
+    /// Checks that a binding holds `len` elements from element `offset` on, without reading them.
+    ///
+    /// # Errors
+    /// Invalid if the elements exceed the binding.
     pub(super) fn check<T: Element>(&self, binding: usize, offset: usize, len: u64) -> Result<()> {
         self.range::<T>(binding, offset, len).map(|_| ())
     }
 
-    /// Whether element `offset` of a binding is the first one of `out`.
+    /// Whether element `offset` of a binding has the address of the first element of `out`.
     pub(super) fn shares_start<T: Element>(
         &self,
         binding: usize,
@@ -254,8 +261,8 @@ impl<'a> Call<'a> {
     }
 }
 
-/// Elements from the first to the last of a tensor of these (size, stride) pairs; 0 if it is empty.
-/// Saturates, so that every range check refuses an overflow.
+/// Returns the number of elements from the first to the last of a tensor with these (size, stride)
+/// pairs, or 0 if it is empty. Saturates, so that an overflow fails every range check.
 pub(super) fn extent(dims: &[(usize, usize)]) -> u64 {
     if dims.iter().any(|(size, _)| *size == 0) {
         return 0;
@@ -265,13 +272,13 @@ pub(super) fn extent(dims: &[(usize, usize)]) -> u64 {
     })
 }
 
-/// Number of elements of a contiguous tensor; saturates.
+/// Returns the number of elements of a contiguous tensor; saturates.
 pub(super) fn volume(sizes: &[usize]) -> u64 {
     sizes.iter().fold(1u64, |product, size| product.saturating_mul(*size as u64))
 }
 
-/// Panics if a slice does not hold a tensor of these (size, stride) pairs: a bug of the kernel,
-/// which has checked its bindings.
+/// Panics if a slice of `len` elements does not hold a tensor with these (size, stride) pairs. That
+/// is a bug in the kernel, which has already checked its bindings.
 pub(super) fn assert_holds(len: usize, dims: &[(usize, usize)]) {
     let need = extent(dims);
     if need > len as u64 {

@@ -2,10 +2,10 @@
 
 use std::time::Instant;
 
-/// Whether there is one.
+/// Whether this build has a clock.
 pub(super) const AVAILABLE: bool = true;
 
-/// Counts from the opening of the device.
+/// A clock that counts from the opening of the device.
 pub(super) struct Clock(Instant);
 
 impl Clock {
@@ -13,7 +13,7 @@ impl Clock {
         Clock(Instant::now())
     }
 
-    /// Nanoseconds since the device was opened.
+    /// Returns the nanoseconds since the device was opened.
     pub(super) fn nanoseconds(&self) -> u64 {
         self.0.elapsed().as_nanos() as u64
     }

@@ -1,10 +1,10 @@
-//! No clock: the standard one panics in a browser. The profile reports none, and `prepare` refuses
-//! timestamps.
+//! A stub of the device's clock, since the standard one panics in a browser. The profile reports no
+//! timestamps, and `prepare` refuses them.
 
-/// Whether there is one.
+/// Whether this build has a clock.
 pub(super) const AVAILABLE: bool = false;
 
-/// A stub that does not advance.
+/// A stub clock that does not advance.
 pub(super) struct Clock;
 
 impl Clock {
@@ -12,7 +12,7 @@ impl Clock {
         Clock
     }
 
-    /// Always 0; unreachable, since `prepare` refuses timestamps.
+    /// Returns 0. Never called, since `prepare` refuses timestamps.
     pub(super) fn nanoseconds(&self) -> u64 {
         0
     }

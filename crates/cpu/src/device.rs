@@ -1,4 +1,4 @@
-//! The device: its profile, and the trait.
+//! The open device: its profile, and its implementation of [`Device`].
 
 use std::sync::Arc;
 
@@ -24,13 +24,13 @@ use warploom_kernels::KernelSpec;
 pub(super) struct CpuDevice {
     profile: DeviceProfile,
     inner: Arc<Inner>,
-    /// Executes queued work.
+    /// Background thread that executes queued work.
     #[cfg(not(target_arch = "wasm32"))]
     executor: Worker,
 }
 
 impl CpuDevice {
-    /// Opens the device with an instruction set.
+    /// Opens the device with the given instruction set.
     pub(super) fn new(arch: &'static Arch, options: &OpenOptions) -> CpuDevice {
         // More threads than any machine has cores would only contend.
         let pool = Pool::new(options.threads.unwrap_or_else(system::cores).clamp(1, 1024));
@@ -46,7 +46,8 @@ impl CpuDevice {
         }
     }
 
-    /// Has the queued work executed. Without a thread, the caller does it.
+    /// Executes the queued work on the background thread, or on the calling thread if there is
+    /// none.
     fn execute_queued(&self) {
         #[cfg(not(target_arch = "wasm32"))]
         {

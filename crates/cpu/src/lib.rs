@@ -1,24 +1,25 @@
-//! The CPU as a device: every catalogue kernel as a Rust function, fused kernels by tiles.
+//! The CPU as a device. Catalogue kernels are Rust functions; fused kernels are evaluated in tiles.
 //!
-//! `submit` executes work on the calling thread and the device's own threads
-//! (`OpenOptions::threads`, one for each core by default, including the calling thread); `wait`
-//! only returns the results. A caller that may not block, because it polls futures, has its work
-//! executed in order by another thread: see `queue`. Everything is resolved in `prepare`, so a
-//! submit in place allocates nothing but its downloads and the packing buffers of `gemm`. Products are exact in f32
-//! on the decoded weights, with the best instruction set, chosen once. A user's WGSL runs in the
-//! interpreter: slow, with the same results as on a GPU.
+//! `submit` executes work on the calling thread and on the device's own threads
+//! (`OpenOptions::threads` in total, by default one for each core); `wait` only returns the
+//! results. The work of a caller that must not block, because it polls futures, is executed in
+//! order on a background thread: see `queue`. Everything is resolved in `prepare`, so a submit that
+//! runs in place allocates only its downloads and the packing buffers of the crate `gemm-f32`.
+//! Unless a kernel quantises its operands, matrix products are computed in f32 on decoded weights.
+//! The best instruction set is chosen once, when the device is opened. A user's WGSL runs in the
+//! interpreter, which is slow but returns the same results as a GPU.
 //!
 //! Invariants:
-//! - Buffers are accessed only by the holder of the device's turn: by `write`, and by kernels.
-//!   Kernels receive checked raw ranges, and share them by the rules of `call`. Freed memory lasts
-//!   until work submitted before is done.
-//! - A kernel checks its parameters against its bindings before it works: bad ones are an error at
-//!   `wait`, never a panic and never an access to another buffer.
-//! - Only WGSL depends on the grid of a dispatch; for other kernels an empty grid launches nothing,
-//!   and any other grid is equivalent.
+//! - Only the holder of the device's turn (a lock, see `queue`) accesses buffers, in `write` and in
+//!   kernels. Kernels receive checked raw ranges and share them by the rules in `call`. Freed
+//!   memory stays allocated until all work submitted before the free is done.
+//! - A kernel checks its parameters against its bindings before it starts: bad parameters are an
+//!   error at `wait`, never a panic or an access outside the bindings.
+//! - Only WGSL kernels depend on the grid of a dispatch. Other kernels ignore it, except that an
+//!   empty grid launches nothing.
 //!
-//! In a browser there are no threads, no clock and no `gemm`; the `mod` lines below select the
-//! files for it.
+//! A browser has no threads, no clock and no `gemm-f32`; the `mod` lines below select the
+//! replacements.
 
 mod arch;
 mod call;
@@ -48,34 +49,35 @@ use warploom_core::base::platform::{BoxFuture, ready};
 use warploom_core::error::{Error, Result};
 use warploom_hal::{Device, DeviceProfile, OpenOptions};
 
-/// The provider of one device, `cpu:0`.
+/// The provider of the single device `cpu:0`.
 #[derive(Debug, Default)]
 pub struct Provider;
 
 impl Provider {
-    /// The device profile with one thread for each core.
+    /// Returns the device profile with one thread for each core.
     pub fn profile() -> DeviceProfile {
         system::profile(arch::choose(), system::cores())
     }
 
     /// Opens the device synchronously.
     ///
-    /// `memory_budget` defaults to the machine's memory (no limit if that is unknown), `threads` to
-    /// one for each core, including the calling thread. `floor` has no effect: kernels here have no
-    /// variants.
+    /// `memory_budget` defaults to the machine's memory, or to no limit if that is unknown.
+    /// `threads` includes the calling thread and defaults to one for each core. `floor` has no
+    /// effect, since CPU kernels have no variants.
     pub fn device(options: &OpenOptions) -> Arc<dyn Device> {
         Arc::new(device::CpuDevice::new(arch::choose(), options))
     }
 
-    /// Names of the instruction sets of this machine, the one in use first.
+    /// Returns the names of the instruction sets that this machine supports, best first;
+    /// [`Provider::device`] uses the first.
     pub fn instruction_sets() -> Vec<&'static str> {
         arch::available().into_iter().map(|arch| arch.name).collect()
     }
 
-    /// Opens the device with a given instruction set, for tests and measurements.
+    /// Opens the device with the given instruction set, for tests and measurements.
     ///
     /// # Errors
-    /// Unsupported if the machine has no instruction set of that name.
+    /// Unsupported if this machine has no instruction set with that name.
     pub fn device_with(instruction_set: &str, options: &OpenOptions) -> Result<Arc<dyn Device>> {
         let arch = arch::available().into_iter().find(|arch| arch.name == instruction_set);
         let arch = arch.ok_or_else(|| {

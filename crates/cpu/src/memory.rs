@@ -7,7 +7,7 @@ use super::call::Span;
 use warploom_core::error::{Error, Result};
 use warploom_hal::{BufferId, BufferRange, Usage};
 
-/// Alignment of every buffer, in bytes: a cache line, and the widest vector.
+/// Alignment of every buffer, in bytes: that of a cache line and of the widest vector.
 pub(super) const ALIGNMENT: u64 = 64;
 
 /// One allocation.
@@ -17,7 +17,7 @@ pub(super) struct Block {
     owner: Owner,
 }
 
-/// Owner of the memory.
+/// How the memory of a block was allocated.
 enum Owner {
     Heap(Layout),
     /// A separate mapping, with huge pages if the system has them: weights are read sequentially,
@@ -28,11 +28,11 @@ enum Owner {
     },
 }
 
-/// Size from which a block gets its own mapping, in bytes: two huge pages.
+/// Minimum size of a block with its own mapping, in bytes: two huge pages.
 #[cfg(target_os = "linux")]
 const PAGES_FROM: u64 = 4 << 20;
 
-// SAFETY: a block owns its memory alone, like a box.
+// SAFETY: a block owns its memory exclusively, like a box.
 unsafe impl Send for Block {}
 
 impl Block {
@@ -47,7 +47,7 @@ impl Block {
             return Some(Block { ptr, bytes, owner: Owner::Pages { _pages: pages } });
         }
         let layout = Layout::from_size_align(size, ALIGNMENT as usize).ok()?;
-        // SAFETY: the layout has a size, since bytes are at least 1.
+        // SAFETY: the size of the layout is not zero, since bytes are at least 1.
         let ptr = NonNull::new(unsafe { alloc_zeroed(layout) })?;
         Some(Block { ptr, bytes, owner: Owner::Heap(layout) })
     }
@@ -78,10 +78,10 @@ impl Memory {
         Memory { slots: Vec::new(), free: Vec::new(), budget, used: 0 }
     }
 
-    /// A zeroed buffer.
+    /// Allocates a zeroed buffer.
     ///
     /// # Errors
-    /// Invalid for zero bytes; out of memory if the budget or the system refuses.
+    /// Invalid for zero bytes; out of memory if the budget is exceeded or the system refuses.
     pub(super) fn alloc(&mut self, bytes: u64, usage: Usage) -> Result<BufferId> {
         if bytes == 0 {
             return Err(Error::invalid("a buffer of 0 bytes"));
@@ -105,7 +105,7 @@ impl Memory {
         Ok(BufferId { index, generation: slot.0 })
     }
 
-    /// Frees a buffer and returns its memory; an id that is not live is ignored.
+    /// Removes a buffer and returns its memory; `None` if the id is not live.
     pub(super) fn free(&mut self, id: BufferId) -> Option<Block> {
         let slot = self.slots.get_mut(id.index as usize)?;
         if slot.0 != id.generation {
@@ -118,7 +118,8 @@ impl Memory {
         Some(block)
     }
 
-    /// The memory of a range, which stays valid until the block that `free` returns is dropped.
+    /// Returns the memory of a range. It stays valid until the block that [`Memory::free`] returns
+    /// is dropped.
     ///
     /// # Errors
     /// Invalid if the buffer is not live or the range exceeds it.

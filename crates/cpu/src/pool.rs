@@ -1,12 +1,13 @@
 //! A thread pool that runs one job at a time.
 //!
-//! A token is about two hundred products of 0.1 to 0.5 ms, so the latency of starting and ending a
-//! job dominates. Work is split into numbered chunks that threads claim one by one; a late thread
-//! finds none and delays no other. Workers spin for a while before they sleep. The calling thread
-//! works too: a pool of one thread starts none, which is how a browser runs it.
+//! Decoding a token takes about two hundred matrix products of 0.1 to 0.5 ms, so the latency of
+//! starting and ending a job is significant. Work is split into numbered chunks that threads claim
+//! one by one; a late thread finds none and does not delay the others. Workers spin briefly before
+//! they sleep. The calling thread works too, so a pool of one thread, the only kind in a browser,
+//! starts no workers.
 //!
-//! Not rayon: a caller that waits inside a rayon pool may be given unrelated work, which could
-//! submit to the device that it holds locked.
+//! Rayon is not used: a thread that waits inside a rayon pool may run unrelated work, which could
+//! submit to the device whose lock that thread holds.
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -14,10 +15,11 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{JoinHandle, Thread};
 
-/// Spin iterations before a worker sleeps; some tens of microseconds.
+/// Number of spin iterations before a worker sleeps: a few tens of microseconds.
 const SPINS: u32 = 2_000;
 
-/// `state` holds the job number in the upper half, OPEN, and the number of workers inside.
+/// Bit of `state` that is set while a job admits workers. The upper 32 bits of `state` are the job
+/// number, the lower 31 bits the number of workers inside the job.
 const OPEN: u64 = 1 << 31;
 const NUMBER: u64 = 1 << 32;
 const INSIDE: u64 = OPEN - 1;
@@ -35,13 +37,13 @@ struct Shared {
     panic: Mutex<Option<Box<dyn Any + Send>>>,
 }
 
-// SAFETY: `job` is written by the one thread that holds `busy`, while no job is open and none is
-// inside; it is read by workers that are inside. The pointer in it is to a `Sync` closure.
+// SAFETY: `job` is written by the one thread that holds `busy`, while no job is open and no worker
+// is inside; it is read by workers that are inside. The pointer in it is to a `Sync` closure.
 unsafe impl Send for Shared {}
 // SAFETY: as above.
 unsafe impl Sync for Shared {}
 
-/// A pool; threads end when it is dropped.
+/// A thread pool; its threads end when it is dropped.
 pub(super) struct Pool {
     shared: Arc<Shared>,
     workers: Vec<JoinHandle<()>>,
@@ -50,8 +52,8 @@ pub(super) struct Pool {
 }
 
 impl Pool {
-    /// A pool of `threads` threads, including the calling one. Starts fewer if the system refuses
-    /// more.
+    /// Creates a pool of `threads` threads, including the calling one, or of fewer if the system
+    /// refuses more.
     pub(super) fn new(threads: usize) -> Pool {
         let shared = Arc::new(Shared {
             state: AtomicU64::new(0),
@@ -77,14 +79,14 @@ impl Pool {
         Pool { shared, workers, sleepers, busy: AtomicBool::new(false) }
     }
 
-    /// Number of threads, including the calling one.
+    /// Returns the number of threads, including the calling one.
     pub(super) fn threads(&self) -> usize {
         self.workers.len() + 1
     }
 
-    /// Calls `work` once for every chunk below `chunks`, on all threads; returns when all are done.
-    /// A call from inside a chunk, or while another thread uses the pool, runs on the calling
-    /// thread only.
+    /// Calls `work` once for each chunk number below `chunks`, on all threads, and returns when all
+    /// calls are done. A call from inside a chunk, or while another thread uses the pool, runs on
+    /// the calling thread only.
     pub(super) fn run(&self, chunks: usize, work: &Work<'_>) {
         if chunks <= 1 || self.workers.is_empty() || self.busy.swap(true, Ordering::Acquire) {
             (0..chunks).for_each(work);
@@ -111,8 +113,8 @@ impl Pool {
         }
     }
 
-    /// Splits `items` into ranges of at least `grain` and calls `work` for each, on all threads.
-    /// Ranges start at multiples of `step`.
+    /// Splits `0..items` into ranges of at least `grain` items, except the last, and calls `work`
+    /// for each range, on all threads. Ranges start at multiples of `step`.
     pub(super) fn split(
         &self,
         items: usize,
@@ -145,7 +147,7 @@ impl Shared {
         }
     }
 
-    /// Admits no more workers and waits until those inside have left.
+    /// Closes the job to further workers and waits until those inside have left.
     fn close(&self) {
         self.state.fetch_and(!OPEN, Ordering::AcqRel);
         let mut spins = 0u32;

@@ -1,4 +1,4 @@
-//! Resolves a recording into steps: everything that does not change from run to run.
+//! Resolves the parts of a recording that do not change from run to run into steps.
 
 use std::sync::Arc;
 
@@ -34,7 +34,7 @@ pub(super) struct Kernel {
 
 /// The implementation of a kernel.
 pub(super) enum Body {
-    /// A function of `kernels`.
+    /// A function of the module `kernels`.
     Function(KernelFn),
     /// A translated expression.
     Fused(fused::Program),
@@ -43,11 +43,12 @@ pub(super) enum Body {
 }
 
 impl Kernel {
-    /// Looks a kernel up or translates it.
+    /// Looks up a catalogue kernel, or translates any other kernel.
     ///
     /// # Errors
-    /// Compile for WGSL that is not valid; unsupported for names that are not in the catalogue and
-    /// for operations that are undefined for their types; invalid for a malformed expression.
+    /// Compile for invalid WGSL. Unsupported for a name that is not in the catalogue, for a fusion
+    /// that the kernel does not accept, for a routine of a vendor's library, and for an operation
+    /// that is undefined for its operand types. Invalid for a malformed expression.
     pub(super) fn new(spec: &KernelSpec) -> Result<Kernel> {
         match spec {
             KernelSpec::Asset(asset) => {
@@ -92,7 +93,7 @@ impl Kernel {
         }
     }
 
-    /// A kernel outside the catalogue.
+    /// Creates a kernel that is not in the catalogue.
     fn plain(body: Body, bindings: Vec<(&'static str, Access)>, words: usize) -> Kernel {
         let (fusion, format) = (None, Format::F32);
         Kernel { body, fusion, format, in_order: false, token: false, bindings, words }
@@ -103,23 +104,23 @@ impl Kernel {
 pub(super) struct Prepared {
     pub(super) label: String,
     pub(super) slots: Vec<Slot>,
-    /// Every parameter block, contiguous; words that change are 0.
+    /// Every parameter block, contiguous; words that change from run to run are 0.
     pub(super) words: Vec<u32>,
-    /// Words that change: index and expression.
+    /// Words that change from run to run: index in `words`, and expression.
     pub(super) changing: Vec<(usize, Word)>,
     pub(super) steps: Vec<Step>,
     /// Whether it downloads or takes timestamps.
     pub(super) has_results: bool,
 }
 
-/// A buffer of a recording.
+/// A buffer slot of a recording.
 pub(super) struct Slot {
     pub(super) decl: SlotDecl,
-    /// The buffer, if it is already known.
+    /// The buffer, if `prepare` bound one.
     pub(super) fixed: Option<BufferRange>,
 }
 
-/// A size in bytes.
+/// A size or an offset in bytes, constant or changing from run to run.
 pub(super) enum Size {
     Fixed(u64),
     Changing(Dim),
@@ -148,14 +149,14 @@ pub(super) struct Place {
     pub(super) bytes: Size,
 }
 
-/// A binding: slot, first byte, bytes.
+/// A binding: index of the slot, byte offset, and size in bytes.
 pub(super) type Bound = (usize, u64, u64);
 
-/// One command, resolved.
+/// A resolved command.
 pub(super) enum Step {
     Dispatch {
         kernel: Arc<Kernel>,
-        /// Its words in [`Prepared::words`].
+        /// Range of its parameter words in [`Prepared::words`].
         params: std::ops::Range<usize>,
         bindings: SmallVec<[Bound; 4]>,
         /// Workgroups in x, y and z.
@@ -175,10 +176,11 @@ pub(super) enum Step {
     Timestamp,
 }
 
-/// Resolves a recording. `find` returns compiled kernels.
+/// Resolves a recording. `find` looks up a compiled kernel.
 ///
 /// # Errors
-/// Invalid, naming the command, if it refers to a missing object or exceeds one.
+/// Invalid, naming the command, if it refers to an object that does not exist or to a range past
+/// the end of one. Unsupported for timestamps if there is no clock.
 pub(super) fn prepare(
     work: &Recording,
     slots: &[Option<BufferRange>],
@@ -253,7 +255,7 @@ struct Tables<'a> {
 }
 
 impl Tables<'_> {
-    /// The step of a command; `None` if it has no effect.
+    /// Resolves a command to a step; `None` if it has no effect.
     fn step(&self, command: &Command) -> Result<Option<Step>> {
         Ok(Some(match command {
             Command::Dispatch(dispatch) => return self.dispatch(dispatch),

@@ -1,9 +1,9 @@
-//! Order of execution: what async callers submit waits in a queue, everything else runs at once.
+//! Order of execution: work of async callers is queued, all other work runs at once.
 //!
 //! A caller that may block ([`runs_in_place`](warploom_core::base::platform::runs_in_place))
-//! executes what is queued and then its own work, on its own thread. For any other caller the work
-//! is queued, and a thread of the device executes it. Both hold the same lock while they execute,
-//! so work runs in the order in which it was submitted or queued.
+//! executes the queued work and then its own, on its own thread. The work of any other caller is
+//! queued, and the device's background thread executes it. Both hold the same lock while they
+//! execute, so work runs in the order in which it was submitted.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -21,7 +21,7 @@ use warploom_kernels::KernelSpec;
 /// Maximum number of results and failures kept for `wait`; older ones are dropped.
 const KEPT: usize = 1 << 16;
 
-/// Everything of a device that its thread shares.
+/// The state that a device shares with its background thread.
 pub(super) struct Inner {
     pub(super) context: Context,
     pub(super) clock: Clock,
@@ -30,33 +30,33 @@ pub(super) struct Inner {
     turn: Mutex<Turn>,
 }
 
-/// The objects of a device. Locked for short: never while work executes.
+/// The objects of a device. Their lock is held only briefly, never while work executes.
 pub(super) struct Tables {
     pub(super) memory: Memory,
     pub(super) kernels: HashMap<KernelSpec, Arc<Kernel>>,
     pub(super) prepared: Vec<(u32, Option<Arc<Prepared>>)>,
     pub(super) free: Vec<u32>,
     pub(super) counters: Counters,
-    /// Number of the last job that was queued or begun.
+    /// Number of the last job that was queued or started.
     last: u64,
     /// Number of the last job that was executed.
     done: u64,
     queue: VecDeque<(u64, Job)>,
-    /// Freed memory that a job may access, with the number of the last such job.
+    /// Freed memory that a job may still access, with the number of the last such job.
     retired: Vec<(u64, Block)>,
-    /// Results and failures not yet waited for.
+    /// Results and failures that have not been waited for.
     finished: VecDeque<(Ticket, Result<Completion>)>,
     wakers: Vec<Waker>,
 }
 
-/// The work of the current submit; reused, so that a submit in place allocates nothing.
+/// The work of the current submit; reused, so that a submit that runs in place allocates nothing.
 #[derive(Default)]
 pub(super) struct Turn {
     scratch: Scratch,
     work: Vec<Arc<Prepared>>,
 }
 
-/// Queued work.
+/// A queued job.
 enum Job {
     Submit { ticket: Ticket, turn: Turn, args: Vec<Args> },
     Write { to: Span, bytes: Box<[u8]> },
@@ -85,13 +85,13 @@ impl Inner {
         self.tables.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits until nothing executes.
+    /// Waits until no work executes, and returns the turn.
     pub(super) fn turn(&self) -> MutexGuard<'_, Turn> {
         // The contents are cleared before each use, so a poisoned lock is safe.
         self.turn.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The turn, if nothing executes and nothing is queued.
+    /// Returns the turn if no work executes and none is queued.
     pub(super) fn idle_turn(&self) -> Option<MutexGuard<'_, Turn>> {
         let turn = match self.turn.try_lock() {
             Ok(turn) => turn,
@@ -101,7 +101,7 @@ impl Inner {
         self.tables().queue.is_empty().then_some(turn)
     }
 
-    /// Executes what is queued by now. The caller holds the turn.
+    /// Executes the jobs that were queued before this call. The caller holds the turn.
     pub(super) fn drain(&self, _: &mut Turn) {
         let last = {
             let tables = self.tables();
@@ -135,13 +135,13 @@ impl Inner {
         }
     }
 
-    /// Executes a submit here, after what is queued.
+    /// Executes a submit on the calling thread, after all queued jobs.
     pub(super) fn submit_now(&self, work: &[(PreparedId, Args)]) -> Result<Ticket> {
         let mut turn = self.turn();
         let (number, ticket) = loop {
             self.drain(&mut turn);
             let mut tables = self.tables();
-            // Numbers are given in the order of execution.
+            // Jobs are numbered in the order of execution.
             if tables.queue.is_empty() {
                 tables.gather(work, &mut turn)?;
                 break tables.begin(&turn);
@@ -187,7 +187,7 @@ impl Inner {
         (result.map(|()| done), counters)
     }
 
-    /// Records that a job was executed, and wakes those that wait for it.
+    /// Records that a job was executed, and wakes the waiting tasks.
     fn finish(
         &self,
         number: u64,
@@ -214,7 +214,8 @@ impl Inner {
         wakers.into_iter().for_each(Waker::wake);
     }
 
-    /// The result of a submit, after executing here what is queued up to it.
+    /// Returns the result of a submit. If it is not done, executes all queued jobs on the calling
+    /// thread first.
     pub(super) fn wait_here(&self, ticket: Ticket) -> Result<Completion> {
         if !self.tables().is_done(ticket) {
             let mut turn = self.turn();
@@ -223,7 +224,7 @@ impl Inner {
         self.tables().take(ticket)
     }
 
-    /// The result of a submit, once it is executed.
+    /// Polls for the result of a submit. If it is not done, the task is woken after the next job.
     pub(super) fn poll_wait(
         &self,
         ticket: Ticket,
@@ -251,7 +252,7 @@ impl Tables {
         }
     }
 
-    /// Keeps freed memory until nothing that was submitted before can access it.
+    /// Keeps freed memory until all jobs so far are done. If they already are, returns the memory.
     pub(super) fn retire(&mut self, block: Block) -> Option<Block> {
         if self.done == self.last {
             return Some(block);
@@ -266,7 +267,7 @@ impl Tables {
         self.queue.push_back((self.last, Job::Write { to, bytes: bytes.into() }));
     }
 
-    /// Checks and resolves a submit; nothing is executed yet.
+    /// Checks and resolves a submit without executing it.
     fn gather(&mut self, work: &[(PreparedId, Args)], turn: &mut Turn) -> Result<()> {
         turn.scratch.clear();
         turn.work.clear();
@@ -278,7 +279,7 @@ impl Tables {
         Ok(())
     }
 
-    /// Numbers a submit of resolved work.
+    /// Assigns a job number and a ticket to a submit of resolved work.
     fn begin(&mut self, turn: &Turn) -> (u64, Ticket) {
         let has_results = turn.work.iter().any(|prepared| prepared.has_results);
         self.counters.submits += 1;
@@ -286,7 +287,7 @@ impl Tables {
         (self.last, Ticket(self.last << 1 | u64::from(has_results)))
     }
 
-    /// Whether a submit was executed; true for a ticket that was never given.
+    /// Whether a submit was executed; true for a ticket that was never issued.
     fn is_done(&self, ticket: Ticket) -> bool {
         let number = ticket.0 >> 1;
         number <= self.done || number > self.last

@@ -1,22 +1,23 @@
-//! Strided f32 matrix products, by the `gemm` crate.
+//! Strided f32 matrix products, computed by the crate `gemm-f32`.
 
-/// A matrix to read.
+/// A strided matrix operand.
 pub(super) struct Matrix<'a> {
-    /// Starts at the first element, and holds the last.
+    /// Memory from the first element to at least the last that the strides reach.
     pub(super) data: &'a [f32],
     pub(super) row_stride: usize,
     pub(super) col_stride: usize,
 }
 
-/// `y = a b` on this thread; a is `[m, k]`, b `[k, n]`, y `[m, n]`, contiguous.
+/// Computes `y = a b` on the calling thread. a is `[m, k]`, b is `[k, n]`, y is `[m, n]` and
+/// contiguous.
 pub(super) fn sgemm(m: usize, n: usize, k: usize, a: &Matrix<'_>, b: &Matrix<'_>, y: &mut [f32]) {
     super::call::assert_holds(a.data.len(), &[(m, a.row_stride), (k, a.col_stride)]);
     super::call::assert_holds(b.data.len(), &[(k, b.row_stride), (n, b.col_stride)]);
     super::call::assert_holds(y.len(), &[(m, n), (n, 1)]);
-    // SAFETY: the asserts: every element that the strides reach lies in its slice. `y` is
+    // SAFETY: by the asserts, every element that the strides reach lies in its slice. `y` is
     // exclusive, and overwritten without being read.
     unsafe {
-        gemm::gemm(
+        gemm_f32::gemm::f32::get_gemm_fn()(
             m,
             n,
             k,
@@ -35,7 +36,7 @@ pub(super) fn sgemm(m: usize, n: usize, k: usize, a: &Matrix<'_>, b: &Matrix<'_>
             false,
             false,
             false,
-            gemm::Parallelism::None,
+            gemm_common::Parallelism::None,
         );
     }
 }

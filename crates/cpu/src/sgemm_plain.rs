@@ -1,14 +1,14 @@
-//! Strided f32 matrix products for builds without the `gemm` crate.
+//! Strided f32 matrix products for WebAssembly, where the crate `gemm-f32` is not used.
 
-/// A matrix to read.
+/// A strided matrix operand.
 pub(super) struct Matrix<'a> {
-    /// Starts at the first element, and holds the last.
+    /// Memory from the first element to at least the last that the strides reach.
     pub(super) data: &'a [f32],
     pub(super) row_stride: usize,
     pub(super) col_stride: usize,
 }
 
-/// `y = a b`; a is `[m, k]`, b `[k, n]`, y `[m, n]`, contiguous.
+/// Computes `y = a b`. a is `[m, k]`, b is `[k, n]`, y is `[m, n]` and contiguous.
 pub(super) fn sgemm(m: usize, n: usize, k: usize, a: &Matrix<'_>, b: &Matrix<'_>, y: &mut [f32]) {
     super::call::assert_holds(a.data.len(), &[(m, a.row_stride), (k, a.col_stride)]);
     super::call::assert_holds(b.data.len(), &[(k, b.row_stride), (n, b.col_stride)]);

@@ -1,4 +1,4 @@
-//! A user's WGSL, run by the interpreter: slow, with the same results as elsewhere.
+//! A user's WGSL, run by the interpreter: slow, but with the same results as on a GPU.
 
 use std::sync::atomic::AtomicU32;
 
@@ -7,17 +7,19 @@ use warploom_core::error::{Error, Result};
 use warploom_kernels::{Access, SourceSpec};
 use warploom_wgsl::interpret::{Argument, Options, Program};
 
-/// Step limit of one invocation: a loop that exceeds it counts as endless, an error at `wait`.
+/// Maximum number of steps of one invocation. A loop that exceeds it is treated as endless, which
+/// is an error at `wait`.
 const MAX_STEPS: u64 = 1 << 28;
 
-/// Prepared WGSL.
+/// A checked WGSL kernel.
 pub(super) struct Source(Program);
 
 impl Source {
     /// Checks a kernel's text against its declared interface.
     ///
     /// # Errors
-    /// Compile, with the source line, or naming the binding that differs from its declaration.
+    /// Compile, with the source line or the binding that differs from its declaration; unsupported
+    /// for WGSL that the interpreter does not support.
     pub(super) fn new(spec: &SourceSpec) -> Result<Source> {
         let constants: Vec<(String, f64)> =
             spec.constants.iter().map(|(name, value)| (name.clone(), value.value())).collect();
@@ -48,10 +50,10 @@ impl Source {
         Ok(Source(program))
     }
 
-    /// Runs workgroups on the bound memory.
+    /// Runs `groups` workgroups on the bound memory.
     ///
     /// # Errors
-    /// Invalid, with the source line, for an endless loop or divergent barriers; for too many
+    /// Invalid for an endless loop or divergent barriers, with the source line, and for too many
     /// workgroups or a binding that is too small.
     pub(super) fn run(&self, call: &Call, groups: [u64; 3]) -> Result<()> {
         let mut grid = [0; 3];
@@ -77,10 +79,10 @@ fn block_bytes(words: u32) -> u32 {
     words.next_multiple_of(4).saturating_mul(4)
 }
 
-/// Memory as words that invocations share.
+/// Returns memory as 32-bit words that invocations share.
 ///
 /// # Safety
-/// The span is live and touched by nothing but atomics as long as the slice.
+/// While the slice lives, the span is live and accessed only through atomics.
 unsafe fn words<'a>(span: &Span) -> &'a [AtomicU32] {
     // SAFETY: by the caller's promise; an AtomicU32 has size, alignment and bits of a u32.
     unsafe { std::slice::from_raw_parts(span.ptr.cast::<AtomicU32>(), (span.bytes / 4) as usize) }

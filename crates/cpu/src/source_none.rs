@@ -1,10 +1,10 @@
-//! A user's WGSL in a build without the feature `translate`, which contains the interpreter.
+//! A user's WGSL in a build without the interpreter (the feature `translate` of the main crate).
 
 use super::call::Call;
 use warploom_core::error::{Error, Result};
 use warploom_kernels::SourceSpec;
 
-/// WGSL, which this build cannot run.
+/// A WGSL kernel, which this build cannot create.
 pub(super) enum Source {}
 
 impl Source {
@@ -19,7 +19,7 @@ impl Source {
         )))
     }
 
-    /// Unreachable: no value exists.
+    /// Never called, since no value of [`Source`] exists.
     pub(super) fn run(&self, _call: &Call, _groups: [u64; 3]) -> Result<()> {
         match *self {}
     }

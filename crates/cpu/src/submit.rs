@@ -1,4 +1,4 @@
-//! Execution of prepared work: first all checks, then the steps in order.
+//! Executes prepared work: first all checks, then the steps in order.
 
 use smallvec::SmallVec;
 
@@ -14,7 +14,7 @@ use warploom_hal::{Args, Completion, Counters, UploadSource};
 pub(super) struct Scratch {
     spans: Vec<Span>,
     words: Vec<u32>,
-    /// Start of each work item in both tables.
+    /// Start of each work item in `spans` and in `words`.
     starts: Vec<(usize, usize)>,
 }
 
@@ -28,8 +28,8 @@ impl Scratch {
     /// Resolves the slots and parameters of one more work item.
     ///
     /// # Errors
-    /// Invalid if a slot has no buffer, a buffer is not live or too small, or a symbol is not
-    /// bound.
+    /// Invalid if a slot has no buffer or is bound twice, if a buffer is not live or is too small,
+    /// or if a symbol is not bound.
     pub(super) fn resolve(&mut self, work: &Prepared, args: &Args, memory: &Memory) -> Result<()> {
         self.resolve_inner(work, args, memory)
             .map_err(|e| e.context(format!("recording {:?}", work.label)))
@@ -62,10 +62,10 @@ impl Scratch {
         Ok(())
     }
 
-    /// Executes one work item.
+    /// Executes the resolved work item at `index`, and adds its results to `done`.
     ///
     /// # Errors
-    /// Invalid, naming the step, if an access exceeds its buffer; later steps are skipped.
+    /// Invalid, naming the step, if an access exceeds its buffer; the remaining steps are skipped.
     pub(super) fn run(
         &self,
         index: usize,
@@ -96,7 +96,7 @@ impl Scratch {
     }
 }
 
-/// The executing state.
+/// The parts of a device that execute work: threads, vector functions and the clock.
 pub(super) struct Machine<'a> {
     pub(super) context: &'a Context,
     pub(super) clock: &'a Clock,
@@ -196,7 +196,7 @@ impl Run<'_> {
             let have = bytes.len();
             return Err(Error::invalid(format!("an upload of {have} bytes to {} bytes", to.bytes)));
         }
-        // SAFETY: the range is checked, and host bytes are no buffer of the device.
+        // SAFETY: the range is checked, and host bytes are never part of a device's buffer.
         unsafe { bytes.as_ptr().copy_to_nonoverlapping(to.ptr, bytes.len()) };
         self.counters.uploaded_bytes += bytes.len() as u64;
         Ok(())

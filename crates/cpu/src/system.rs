@@ -1,14 +1,14 @@
-//! Properties of the machine.
+//! Properties of the machine: cores, memory, and the profile of its CPU.
 
 use super::arch::Arch;
 use warploom_hal::{DeviceKind, DeviceProfile};
 
-/// Number of cores available to the process; at least 1.
+/// Returns the number of cores available to the process; at least 1.
 pub(super) fn cores() -> usize {
     std::thread::available_parallelism().map_or(1, std::num::NonZero::get)
 }
 
-/// The profile of the CPU with a number of threads.
+/// Returns the profile of the CPU with this number of threads.
 pub(super) fn profile(arch: &Arch, threads: usize) -> DeviceProfile {
     let (vendor, name) = identity();
     let memory_bytes = memory_bytes();
@@ -32,7 +32,7 @@ pub(super) fn profile(arch: &Arch, threads: usize) -> DeviceProfile {
     profile
 }
 
-/// Vendor and name: from the processor itself on x86, from Linux elsewhere.
+/// Returns the CPU's vendor and name, from `cpuid` on x86-64 and from `/proc/cpuinfo` elsewhere.
 fn identity() -> (String, String) {
     #[cfg(target_arch = "x86_64")]
     {
@@ -66,7 +66,7 @@ fn identity() -> (String, String) {
     }
 }
 
-/// Bytes of memory, or of the control group's limit; 0 if unknown.
+/// Returns the size of the memory in bytes, at most the control group's limit; 0 if unknown.
 fn memory_bytes() -> u64 {
     let info = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
     let total = info.lines().find_map(|line| {

@@ -9,7 +9,7 @@ use warploom_kernels::{Access, AssetSpec, KernelSpec, catalogue};
 /// Bits of an element that no kernel wrote.
 pub(super) const POISON: u32 = 0x7fc0_dead;
 
-/// Every instruction set of this machine, with one and with three threads.
+/// Opens a device for every instruction set of this machine, with one and with three threads.
 pub(super) fn devices() -> Vec<Arc<dyn Device>> {
     let sets = super::Provider::instruction_sets();
     let with = |set: &str, threads| {
@@ -19,8 +19,8 @@ pub(super) fn devices() -> Vec<Arc<dyn Device>> {
     sets.iter().flat_map(|set| [with(set, 1), with(set, 3)]).collect()
 }
 
-/// One launch: `inputs` are the bytes of the read bindings; the output has `out` elements that
-/// start as poison. Returns the bits of the output.
+/// Launches a kernel. `inputs` are the bytes of the read bindings; the output has `out` elements
+/// that start as poison. Returns the bits of the output.
 pub(super) fn launch(
     device: &dyn Device,
     spec: &KernelSpec,
@@ -31,7 +31,7 @@ pub(super) fn launch(
     launch_many(device, spec, params, inputs, &[out]).map(|mut outs| outs.remove(0))
 }
 
-/// The same for any number of outputs.
+/// Same as [`launch`], for any number of outputs.
 pub(super) fn launch_many(
     device: &dyn Device,
     spec: &KernelSpec,
@@ -75,8 +75,8 @@ pub(super) fn launch_many(
     Ok(done?.downloads.iter().map(words).collect())
 }
 
-/// Launches on every device and compares: `want[i]` is a number within `tolerance`, or `None` for
-/// an element that must not be written.
+/// Launches a kernel on every device and checks its output: element `i` must be within `tolerance`
+/// of `want[i]`, or not written if that is `None`.
 pub(super) fn check(
     name: &str,
     params: &[u32],
@@ -102,7 +102,7 @@ pub(super) fn check(
     }
 }
 
-/// Deterministic pseudo-random numbers in -1..1.
+/// Returns deterministic pseudo-random values in -1..1.
 pub(super) fn numbers(count: usize, seed: u64) -> Vec<f32> {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     let mut next = || {
@@ -114,12 +114,12 @@ pub(super) fn numbers(count: usize, seed: u64) -> Vec<f32> {
     (0..count).map(|_| next()).collect()
 }
 
-/// Little-endian bytes.
+/// Returns the values as little-endian bytes.
 pub(super) fn bytes(values: &[f32]) -> Vec<u8> {
     values.iter().flat_map(|v| v.to_le_bytes()).collect()
 }
 
-/// Little-endian bytes.
+/// Returns the values as little-endian bytes.
 pub(super) fn words(values: &[u32]) -> Vec<u8> {
     values.iter().flat_map(|v| v.to_le_bytes()).collect()
 }
@@ -135,7 +135,7 @@ pub(super) fn whole(buffer: BufferId, bytes: u64) -> BufferRange {
     BufferRange { buffer, offset: 0, bytes }
 }
 
-/// A recording that uploads, takes the softmax of `n` numbers in place of another slot, copies,
+/// Builds a recording that uploads `n` values, writes their softmax to a second slot, copies,
 /// clears and downloads.
 pub(super) fn softmax_recording() -> Recording {
     let mut work = Recording { label: "soft".into(), ..Recording::default() };
@@ -315,7 +315,7 @@ fn parameters_that_pass_a_binding_are_errors_for_every_kernel() {
     }
 }
 
-/// Launches with one buffer bound everywhere and returns it.
+/// Launches a kernel with one buffer, initially `data`, in all bindings, and returns its contents.
 pub(super) fn launch_within(
     device: &dyn Device,
     spec: &KernelSpec,

@@ -3,7 +3,7 @@
 use super::profile::DeviceProfile;
 use warploom_core::error::{Error, Result};
 
-/// Name and file of each built-in profile; `profiles/README.md` lists the sources.
+/// Name and JSON text of each built-in profile; `profiles/README.md` lists the sources.
 const KNOWN: [(&str, &str); 8] = [
     ("apple-m2", include_str!("profiles/apple-m2.json")),
     ("radeon-rx-7900-xtx", include_str!("profiles/radeon-rx-7900-xtx.json")),
@@ -15,16 +15,16 @@ const KNOWN: [(&str, &str); 8] = [
     ("cpu-avx512", include_str!("profiles/cpu-avx512.json")),
 ];
 
-/// Bytes of a profile file.
+/// Maximum size of a profile file in bytes.
 const MAX_BYTES: usize = 64 << 10;
 
 impl DeviceProfile {
-    /// Names of the built-in profiles.
+    /// Iterates over the names of the built-in profiles.
     pub fn known_names() -> impl Iterator<Item = &'static str> {
         KNOWN.iter().map(|(name, _)| *name)
     }
 
-    /// A built-in profile, by name.
+    /// Returns the built-in profile with this name.
     ///
     /// # Errors
     /// Invalid if the name is unknown; the error lists the known names.
@@ -37,7 +37,7 @@ impl DeviceProfile {
         DeviceProfile::from_json(text.as_bytes())
     }
 
-    /// The profile as JSON text.
+    /// Returns the profile as JSON text.
     pub fn to_json(&self) -> String {
         // Only numbers, flags and strings, so serialisation cannot fail.
         serde_json::to_string_pretty(self).unwrap_or_default() + "\n"
@@ -46,7 +46,8 @@ impl DeviceProfile {
     /// Parses a profile from JSON.
     ///
     /// # Errors
-    /// Bad file, naming the field: missing, or a limit that no device has.
+    /// Bad file if the text is too large or not JSON, or if a field is missing, has the wrong type,
+    /// or fails [`DeviceProfile::check`]; the message names the field.
     pub fn from_json(bytes: &[u8]) -> Result<DeviceProfile> {
         let bad = |what: String| Error::bad_file(format!("profile: {what}"));
         if bytes.len() > MAX_BYTES {
@@ -58,7 +59,11 @@ impl DeviceProfile {
         Ok(profile)
     }
 
-    /// Checks that planning can divide by, and round to, the limits.
+    /// Checks the values that planning relies on: no limit may be zero, the binding alignment must
+    /// be a power of two up to 65,536, the calibration valid, and the provider's name not empty.
+    ///
+    /// # Errors
+    /// A message with the field and its value.
     pub fn check(&self) -> Result<(), String> {
         let least = [
             ("max_threads_per_workgroup", u64::from(self.max_threads_per_workgroup)),
@@ -141,7 +146,8 @@ mod tests {
         }
     }
 
-    /// Files of earlier versions lack capabilities and calibration: they get the defaults.
+    /// Files of earlier versions lack some capabilities and the calibration; these have their
+    /// defaults.
     #[test]
     fn older_files_get_the_defaults() {
         let new = DeviceProfile::known("nvidia-h200").unwrap().with_cuda_features();
@@ -162,12 +168,12 @@ mod tests {
         let old = DeviceProfile::from_json(file.to_string().as_bytes()).unwrap();
         assert!(!old.has_launch_overlap && !old.has_int8_mma && !old.supports_gemm_library);
         assert_eq!(old.calibration, Calibration::new());
-        // A field alone leaves the others at their defaults.
+        // A file with one field leaves the others at their defaults.
         file["calibration"] = serde_json::json!({"launch_seconds": 3e-6});
         let one = DeviceProfile::from_json(file.to_string().as_bytes()).unwrap();
         let expected = Calibration { launch_seconds: Some(3e-6), ..Calibration::new() };
         assert_eq!(one.calibration, expected);
-        // The profile of a device without any is as short as before.
+        // A profile without these features is as short as before they were added.
         let floor = DeviceProfile::webgpu_floor("floor").to_json();
         assert!(added.iter().all(|field| !floor.contains(field)), "{floor}");
     }

@@ -1,8 +1,9 @@
-//! The calibration table: measured constants of a class of devices, which estimates and tilings read.
+//! The calibration table: measured constants of a class of devices, for cost estimates and tilings.
 //!
-//! A constant belongs here if it is a time, or if devices differ in it. Shares of peak speed that
-//! describe a kernel stay with its engine. Engines know no provider by name: a provider fills in
-//! the capabilities and the calibration of its profiles, and unknown devices have the defaults.
+//! A constant belongs here if it is a time, or if it differs between devices. Shares of peak speed
+//! that characterise a kernel stay with its engine. Engines know no provider by name: a provider
+//! fills in the capabilities and the calibration of its profiles, and unknown devices have the
+//! defaults.
 //!
 //! The table has two classes, both measured on an H200: through Vulkan ([`Calibration::new`], the
 //! default of every device) and through CUDA ([`Calibration::cuda`]).
@@ -11,89 +12,96 @@ use serde::{Deserialize, Serialize};
 
 use super::profile::DeviceProfile;
 
-/// Measured constants of a class of devices. Fields are only ever added; a file that lacks some
-/// has the defaults.
+/// Measured constants of a class of devices. Later versions may add fields; a field that is missing
+/// from a file has its default.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 #[non_exhaustive]
 pub struct Calibration {
-    /// Seconds of one kernel launch; `None` is a round figure of the kind of device.
+    /// Seconds of one kernel launch; `None` selects an estimate for the kind of device.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub launch_seconds: Option<f64>,
-    /// Floating-point operations per second, without tensor cores; `None` is a round figure for
-    /// the compute units.
+    /// Floating-point operations per second, without tensor cores; `None` selects an estimate from
+    /// the kind of device and its compute units.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub flops_per_second: Option<f64>,
-    /// Threads that must be busy to reach peak speed (occupancy); `None` is a round figure for the
-    /// compute units.
+    /// Number of threads that must be busy to reach peak speed (occupancy); `None` selects an
+    /// estimate from the kind of device and its compute units.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub busy_threads: Option<f64>,
 
     /// Bytes of keys and values that one workgroup of `attn_subgroup` reads in the time of a
-    /// launch: fewer if launches wait less for one another. Measured after 512 to 640 keys,
-    /// tokens/s against the better of `attn_decode` and `attn_split_kv`, through CUDA and Vulkan:
-    /// Qwen2.5-0.5B 1,486 for 1,383 and 1,132 for 991, Llama-3.2-1B 1,948 for 1,884 and 1,253 for
-    /// 1,156, SmolLM2-135M 1,794 for 1,878 and 1,206 for 1,106, Llama-3.1-8B, with heads of 128,
-    /// 508 for 532 and 362 for 385.
+    /// launch; fewer if launches wait less for one another. Tokens/s after 512 to 640 keys with
+    /// `attn_subgroup` and with the better of `attn_decode` and `attn_split_kv`, through CUDA and
+    /// then through Vulkan: Qwen2.5-0.5B 1,486 and 1,383, 1,132 and 991; Llama-3.2-1B 1,948 and
+    /// 1,884, 1,253 and 1,156; SmolLM2-135M 1,794 and 1,878, 1,206 and 1,106; Llama-3.1-8B, with
+    /// heads of 128, 508 and 532, 362 and 385.
     pub attention_bytes_per_launch: f64,
-    /// Seconds that a workgroup of `attn_coop` takes for each key with the widest heads.
+    /// Seconds that a workgroup of `attn_coop` takes per key, for heads of the maximum width.
     pub attention_coop_key_seconds: f64,
-    /// Whether workgroups of `attn_split_kv_fused` have one query head each if those of one token
-    /// would leave compute units idle. Through CUDA, tokens/s: SmolLM2-135M 2,846 so, 2,677 with
-    /// all three heads of a kv head in one workgroup, 2,567 with two; Qwen2.5-0.5B 2,534, with two
-    /// 2,473.
+    /// Whether each workgroup of `attn_split_kv_fused` has a single query head if fewer workgroups
+    /// per token would leave compute units idle. Tokens/s through CUDA: SmolLM2-135M 2,846 with
+    /// single heads, 2,567 with two per workgroup, 2,677 with all three of a KV head; Qwen2.5-0.5B
+    /// 2,534 with single heads, 2,473 with two.
     pub split_kv_single_heads: bool,
-    /// Elements of a head from which a token alone has small workgroups in `attn_split_kv_fused`:
-    /// fewer threads wait less for each other. Tokens/s with 256 threads and with fewer: through
-    /// CUDA Llama-3.1-8B 616 and 629, Llama-3.2-1B 2,302 and 2,341, Qwen2.5-0.5B 2,443 and 2,473,
-    /// BitNet-2B 1,295 and 1,314; through Vulkan BitNet-2B, with wide heads, 818 and 833, but
-    /// Llama-3.2-1B 1,475 and 1,464, Qwen2.5-0.5B 1,356 and 1,307.
+    /// Head size in elements from which `attn_split_kv_fused` has small workgroups for a single
+    /// token: fewer threads wait less for each other. Tokens/s with 256 threads and with fewer:
+    /// through CUDA Llama-3.1-8B 616 and 629, Llama-3.2-1B 2,302 and 2,341, Qwen2.5-0.5B 2,443 and
+    /// 2,473, BitNet-2B 1,295 and 1,314; through Vulkan BitNet-2B, with wide heads, 818 and 833,
+    /// but Llama-3.2-1B 1,475 and 1,464, Qwen2.5-0.5B 1,356 and 1,307.
     pub split_kv_small_workgroup_head: u32,
-    /// Share of the bandwidth that `attn_split_kv_fused` reaches if tokens share no keys; `None` if
-    /// that gains nothing. Eight sequences of Llama-3.1-8B on an H100, tokens/s: through CUDA 2,264
-    /// for 2,252 of `attn_subgroup` after 512 keys each and 1,702 for 1,614 after 3,000; through
-    /// Vulkan 1,122 for 1,142 and 1,012 for 1,004.
+    /// Share of the memory bandwidth that `attn_split_kv_fused` reaches if tokens share no keys;
+    /// `None` if it is not faster then. Tokens/s with it and with `attn_subgroup`, for eight
+    /// sequences of Llama-3.1-8B on an H100: through CUDA 2,264 and 2,252 after 512 keys each,
+    /// 1,702 and 1,614 after 3,000; through Vulkan 1,122 and 1,142, 1,012 and 1,004.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub split_kv_sequences_share: Option<f64>,
 
-    /// Rows of a Q4 or Q5 weight beyond which, up to 4,096, GEMV of quantised rows has four
-    /// subgroups in a team instead of two. Tokens/s with four and two: through Vulkan Llama-3.1-8B
-    /// 455 and 445, Llama-3.2-1B 1,409 and 1,386; through CUDA 8B 608 and 604, but 1B 2,240 and
-    /// 2,270.
+    /// Number of rows of a Q4 or Q5 weight above which, up to 4,096 rows, GEMV of quantised rows
+    /// has four subgroups per team instead of two. Tokens/s with four and with two: through Vulkan
+    /// Llama-3.1-8B 455 and 445, Llama-3.2-1B 1,409 and 1,386; through CUDA Llama-3.1-8B 608 and
+    /// 604, but Llama-3.2-1B 2,240 and 2,270.
     pub gemv_four_subgroups_above: u32,
-    /// Columns from which a Q6_K weight of at most 2,048 rows has four; `None` is never. Written as
-    /// `null`, since the default is a number.
+    /// Number of columns from which GEMV has four subgroups per team for a Q6_K weight of at most
+    /// 2,048 rows; `None` means never. Files contain `None` as `null`, since the default is a
+    /// number.
     pub gemv_q6_four_subgroups_columns: Option<u32>,
-    /// Rows of a ternary weight of at most 4,096 columns below which it has four; `None` is always.
-    /// Through Vulkan BitNet-2B 768 and 760 tokens/s; through CUDA 1,267 and 1,246 below 3,000
-    /// rows, with more 1,246.
+    /// Number of rows below which GEMV has four subgroups per team for a ternary weight of at most
+    /// 4,096 columns; `None` means always. Tokens/s of BitNet-2B with four and with two: through
+    /// Vulkan 768 and 760; through CUDA 1,267 and 1,246 below 3,000 rows, and 1,246 if weights with
+    /// more rows have four too.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub gemv_ternary_four_subgroups_below: Option<u32>,
-    /// Iterations over ternary weights in flight: fewer if the compiler is slow for much unrolled
-    /// code.
+    /// Number of iterations over ternary weights that are in flight: fewer if the compiler is slow
+    /// on heavily unrolled code.
     pub gemv_ternary_in_flight: u32,
-    /// Most unrolled iterations of a thread of GEMV of quantised rows: a loop leaves fewer
-    /// registers to each. Through Vulkan Llama-3.1-8B made 448 tokens/s with one, 432 with four.
+    /// Maximum number of iterations that a thread of GEMV of quantised rows unrolls; if a row needs
+    /// more, the kernel loops. Tokens/s of Llama-3.1-8B through Vulkan: 448 with one, 432 with
+    /// four.
     pub gemv_unrolled: u32,
-    /// The same for Q6_K in groups of eight blocks, whose iterations are longer.
+    /// Same as `gemv_unrolled`, for Q6_K in groups of eight blocks, whose iterations are longer.
     pub gemv_unrolled_q6: u32,
-    /// Share of the bandwidth that GEMV reaches if each workgroup quantises a row of x; `None` if
-    /// it depends on the format. It beat a launch of its own below some 16 MB of weights, through
-    /// CUDA at 4.9 MB: this sets the limit at 7.
+    /// Share of the memory bandwidth that GEMV reaches if each workgroup quantises a row of x;
+    /// `None` if it depends on the format. Inline quantisation was faster than a separate launch
+    /// below about 16 MB of weights, and through CUDA at 4.9 MB; there the share of
+    /// [`Calibration::cuda`] sets the limit at 7 MB.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub gemv_inline_quant_share: Option<f64>,
-    /// The same for a short row and weights of 8 bits in pairs of blocks, if the share above is
-    /// set. Through CUDA, tokens/s against a launch of its own: SmolLM2-135M 2,879 for 2,843,
-    /// Qwen2.5-0.5B 2,521 for 2,473.
+    /// Same as `gemv_inline_quant_share`, for a short row and 8-bit weights in pairs of blocks;
+    /// used only if that share is set. Tokens/s through CUDA with it and with a separate launch:
+    /// SmolLM2-135M 2,879 and 2,843, Qwen2.5-0.5B 2,521 and 2,473.
     pub gemv_inline_quant_short_share: f64,
 
-    /// Seconds that a tile of a GEMM without tensor cores waits for each 16 columns.
+    /// Minimum time of a tile of a GEMM without tensor cores, in seconds per 16 columns of the
+    /// weight.
     pub tile_step_seconds: f64,
-    /// Seconds that a tile of cooperative matrices waits for each step over the columns.
+    /// Minimum time of a tile of a GEMM with cooperative matrices, in seconds per 32 columns
+    /// of the weight.
     pub coop_step_seconds: f64,
-    /// The same if it dequantises its weights.
+    /// Same as `coop_step_seconds`, for a GEMM that dequantises its weights.
     pub coop_dequant_step_seconds: f64,
-    /// Seconds that fused epilogues take to leave a full device of cooperative matrices.
+    /// Seconds that a fused epilogue adds to a GEMM with cooperative matrices, per tile of 128 x
+    /// 128; proportionally fewer for smaller tiles.
     pub coop_epilogue_seconds: f64,
 }
 
@@ -104,7 +112,7 @@ impl Default for Calibration {
 }
 
 impl Calibration {
-    /// The defaults, as measured on an H200 through Vulkan.
+    /// Returns the defaults, as measured on an H200 through Vulkan.
     pub const fn new() -> Calibration {
         Calibration {
             launch_seconds: None,
@@ -130,7 +138,8 @@ impl Calibration {
         }
     }
 
-    /// As measured on an H200 through CUDA, where launches overlap and NVRTC unrolls quickly.
+    /// Returns the constants as measured on an H200 through CUDA, where launches overlap and NVRTC
+    /// unrolls quickly.
     pub const fn cuda() -> Calibration {
         Calibration {
             attention_bytes_per_launch: 1.7e5,
@@ -148,10 +157,11 @@ impl Calibration {
         }
     }
 
-    /// Checks that estimates can divide by the times, and that shares are shares.
+    /// Checks that times and rates are positive, shares are above 0 and at most 1, and iteration
+    /// counts are 1 to 16.
     ///
     /// # Errors
-    /// The field and its value.
+    /// A message with the field and its value.
     pub fn check(&self) -> Result<(), String> {
         let positive = [
             ("launch_seconds", self.launch_seconds),
@@ -194,10 +204,10 @@ impl Calibration {
 }
 
 impl DeviceProfile {
-    /// The capabilities and calibration that a provider reports if it runs kernels translated to
-    /// CUDA C, whatever its name: launches overlap, barriers order device memory, int8 matrices go
-    /// with tensor cores, and cuBLASLt is called if it is installed
-    /// ([`DeviceProfile::has_gemm_library`]). The limits stay.
+    /// Sets the capabilities and the calibration of a provider that runs kernels translated to CUDA
+    /// C, whatever its name: launches overlap, barriers order device memory, tensor cores multiply
+    /// int8 matrices too, the clock stays up between runs, and cuBLASLt is called if it is
+    /// installed ([`DeviceProfile::has_gemm_library`]). Limits are unchanged.
     pub fn with_cuda_features(self) -> DeviceProfile {
         DeviceProfile {
             has_launch_overlap: true,

@@ -1,14 +1,14 @@
-//! The interface between plans and hardware: two traits, and the data that crosses them.
+//! The interface between plans and hardware: two traits, and the data that they exchange.
 //!
-//! A [`Provider`] is a family of devices (`webgpu`, `cuda`, `cpu`, `null`): it lists devices
-//! without opening them, and opens one. A [`Device`] compiles [`KernelSpec`]s and executes
+//! A [`Provider`] is a family of devices, such as `webgpu` or `cpu`: it lists devices without
+//! opening them, and opens one of them. A [`Device`] compiles [`KernelSpec`]s and executes
 //! [`Recording`]s. Neither knows graph operations, plans or models. Capabilities are queried in
-//! advance with [`support`], work crosses as data, and everything that needs no device is handled
-//! above.
+//! advance with [`support`], work is passed as data, and everything that needs no device is done in
+//! higher layers.
 //!
 //! Invariants:
-//! - Only `wait` blocks. `submit` enqueues work; for a caller that may block, the CPU provider
-//!   computes in it. A later failure surfaces at the next `wait`, never as zeros in a result.
+//! - Only `wait` blocks. `submit` enqueues work; if the caller may block, the CPU provider executes
+//!   it there. A later failure surfaces at the next `wait`, never as zeros in a result.
 //! - Futures of GPUs block the thread that polls them, since drivers have no wakers. The runtime
 //!   polls them on a [`worker`] unless its caller may block
 //!   ([`runs_in_place`](warploom_core::base::platform::runs_in_place)).
@@ -42,24 +42,25 @@ pub use recording::{
     Word,
 };
 pub use slot_map::Table;
+pub use warploom_core::base::platform::{BoxFuture, MaybeSend, MaybeSendValue};
 
-use warploom_core::base::platform::{BoxFuture, MaybeSend};
 use warploom_core::error::{Error, Result};
 use warploom_kernels::{KernelSpec, Schedule};
 
 /// A family of devices.
 pub trait Provider: MaybeSend {
-    /// `webgpu`, `cuda`, `opencl`, `cpu`, `null`, or an application's own name. It is the first
-    /// part of a device id.
+    /// Returns the provider's name, the first part of a device id: `webgpu`, `cuda`, `opencl`,
+    /// `cpu`, `null`, or a name that an application chose.
     fn name(&self) -> &'static str;
-    /// Profiles of every device, without opening one. No device gives an empty list, not an error.
+    /// Lists the profiles of all devices, without opening any. If there is no device, the list is
+    /// empty; this is not an error.
     fn list(&self) -> BoxFuture<'_, Result<Vec<DeviceProfile>>>;
-    /// Why the list is empty, for example a missing library. Not an error: shown by device
-    /// listings, never logged at startup.
+    /// Returns why the list is empty, for example because a library is missing. This is not an
+    /// error: device listings show it, and it is never logged at startup.
     fn absence(&self) -> Option<String> {
         None
     }
-    /// Opens the device at this index of the list.
+    /// Opens the device at this index of [`Provider::list`].
     fn open(&self, index: usize, options: OpenOptions) -> BoxFuture<'_, Result<Arc<dyn Device>>>;
 }
 
@@ -88,45 +89,48 @@ where
 /// How to open a device.
 #[derive(Clone, Debug, Default)]
 pub struct OpenOptions {
-    /// Open with the limits that WebGPU guarantees and no optional feature. For tests of the
-    /// minimum.
+    /// Whether to open the device with only the limits that WebGPU guarantees and no optional
+    /// feature, for tests of that minimum.
     pub floor: bool,
-    /// Allocation limit in bytes; `None` is the memory that the device reports.
+    /// Allocation limit in bytes; `None` for the memory that the device reports.
     pub memory_budget: Option<u64>,
-    /// Threads of the CPU provider; `None` is one per core.
+    /// Number of threads of the CPU provider; `None` for one per core.
     pub threads: Option<usize>,
 }
 
-/// One open device. `Any` lets [`Device::copy_from`] recognise devices of its own provider.
+/// An open device. `Any` lets [`Device::copy_from`] recognise other devices of the same provider.
 pub trait Device: MaybeSend + Any {
-    /// The profile of the device.
+    /// Returns the profile of the device.
     fn profile(&self) -> &DeviceProfile;
 
     /// Compiles a kernel. Completes at once if an equal spec is already compiled.
     ///
     /// # Errors
-    /// The compiler's message with the line of the source, or unsupported with the reason.
+    /// Compile, with the compiler's message and the line of the source, if the kernel does not
+    /// compile; unsupported, with the reason, if the device cannot execute it.
     fn compile<'a>(&'a self, spec: &'a KernelSpec) -> BoxFuture<'a, Result<()>>;
 
-    /// Allocates zeroed memory of at least one byte. In a browser an allocation failure surfaces at
-    /// the next wait.
+    /// Allocates zeroed memory of at least one byte. In a browser, an allocation failure surfaces
+    /// at the next wait.
     ///
     /// # Errors
     /// Out of memory, with the bytes needed and available, if the budget or the device refuses. The
     /// device stays usable.
     fn alloc(&self, bytes: u64, usage: Usage) -> Result<BufferId>;
 
-    /// Copies host bytes into a buffer, after everything submitted before. Length and offset are
-    /// multiples of 4 bytes, except that the last chunk of an upload may be shorter.
+    /// Copies bytes from the host into a buffer, after everything submitted before. Length and
+    /// offset are multiples of 4 bytes, except that the last chunk of an upload may be shorter.
     fn write(&self, to: BufferRange, bytes: &[u8]) -> Result<()>;
 
-    /// Copies from a buffer of another open device without a copy through the host. Ordered after
-    /// everything submitted earlier to either device, and before everything submitted later. Does
-    /// not block. Both ranges have the same size; sizes and offsets are multiples of 4 bytes.
+    /// Copies from a buffer of another open device without going through the host. The copy is
+    /// ordered after everything submitted earlier to either device, and before everything submitted
+    /// later; the call does not block. Both ranges have the same size; sizes and offsets are
+    /// multiples of 4 bytes.
     ///
     /// # Errors
     /// Unsupported, with the reason and without side effects, if the only path between the devices
-    /// is through the host. Invalid if the ranges do not fit.
+    /// is through the host. Invalid if a range exceeds its buffer or has a different size than the
+    /// other.
     fn copy_from(&self, to: BufferRange, source: &dyn Device, from: BufferRange) -> Result<()> {
         let _ = (to, from);
         let (own, other) = (self.profile().id(), source.profile().id());
@@ -134,27 +138,28 @@ pub trait Device: MaybeSend + Any {
     }
 
     /// Prepares a recording that can be submitted many times. `slots[i]` is the buffer of slot `i`;
-    /// `None` leaves it to [`Args::buffers`]. Its kernels must be compiled.
+    /// `None` leaves the slot to [`Args::buffers`] of each submit. The recording's kernels must be
+    /// compiled.
     fn prepare(&self, work: &Recording, slots: &[Option<BufferRange>]) -> Result<PreparedId>;
 
-    /// Enqueues prepared work in order, in one submit. For a caller that may block
+    /// Enqueues prepared work in order, in one submit. If the caller may block
     /// ([`runs_in_place`](warploom_core::base::platform::runs_in_place)), the CPU provider computes
     /// here.
     fn submit(&self, work: &[(PreparedId, Args)]) -> Result<Ticket>;
 
     /// Waits for a submit and returns its downloads. A failure of any call since the last wait is
-    /// returned here once. On native builds the futures of GPUs block the thread that polls them:
-    /// await a runtime's futures instead, which do not.
+    /// returned here, once. On native builds, futures of GPUs block the thread that polls them;
+    /// those of a runtime do not, and should be awaited instead.
     fn wait(&self, ticket: Ticket) -> BoxFuture<'_, Result<Completion>>;
 
-    /// Releases a buffer, a kernel or prepared work; deferred while it is in flight.
+    /// Releases a buffer, a kernel or prepared work, as soon as no work in flight uses it.
     fn free(&self, what: Resource);
 
-    /// Counters since the device was opened.
+    /// Returns the counters since the device was opened.
     fn counters(&self) -> Counters;
 }
 
-/// Whether a device of this profile can execute a kernel.
+/// Whether a device can execute a kernel.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Support {
     /// Supported.
@@ -163,7 +168,7 @@ pub enum Support {
     No(String),
 }
 
-/// Purpose of a buffer. Does not change behaviour; names the memory in reports.
+/// Purpose of a buffer. It does not change behaviour; reports and errors name it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Usage {
     /// Weights of a model, written once.
@@ -174,7 +179,7 @@ pub enum Usage {
     Working,
 }
 
-/// A buffer of one device. The generation makes use of a freed id an error.
+/// The id of a buffer of one device. Its generation makes the use of a freed id an error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct BufferId {
     /// Index in the device's table.
@@ -187,18 +192,18 @@ pub struct BufferId {
 /// four words (16 bytes) at once.
 pub const GRANULE: u64 = 16;
 
-/// Part of a buffer, in bytes.
+/// A range of bytes in a buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct BufferRange {
     /// The buffer.
     pub buffer: BufferId,
-    /// First byte.
+    /// Offset of the first byte.
     pub offset: u64,
     /// Number of bytes.
     pub bytes: u64,
 }
 
-/// Prepared work of one device.
+/// The id of prepared work of one device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct PreparedId {
     /// Index in the device's table.
@@ -207,7 +212,7 @@ pub struct PreparedId {
     pub generation: u32,
 }
 
-/// One submit; later ones compare greater.
+/// The id of a submit; a later submit has a greater one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Ticket(pub u64);
 
@@ -225,9 +230,10 @@ pub enum Resource {
 /// Results of a finished submit.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Completion {
-    /// Bytes of every download command, in the order of the work list and of its commands.
+    /// Bytes of every download command, in the order of the work list and of the commands in it.
     pub downloads: Vec<Vec<u8>>,
-    /// Nanoseconds of every timestamp command, in the same order. Only differences are meaningful.
+    /// The time recorded by every timestamp command, in nanoseconds, in the same order. Only
+    /// differences are meaningful.
     pub timestamps: Vec<u64>,
 }
 
@@ -238,13 +244,13 @@ pub struct Counters {
     pub allocations: u64,
     /// Bytes currently allocated.
     pub allocated_bytes: u64,
-    /// Kernel launches.
+    /// Number of kernel launches.
     pub dispatches: u64,
-    /// Submits.
+    /// Number of submits.
     pub submits: u64,
-    /// Waits.
+    /// Number of waits.
     pub waits: u64,
-    /// Kernels compiled.
+    /// Number of compiled kernels.
     pub compiles: u64,
     /// Bytes copied from the host to the device.
     pub uploaded_bytes: u64,
@@ -252,11 +258,12 @@ pub struct Counters {
     pub staged_bytes: u64,
     /// Bytes copied from the device to the host.
     pub downloaded_bytes: u64,
-    /// Bytes copied from other devices, not through the host.
+    /// Bytes copied from other devices without going through the host.
     pub peer_bytes: u64,
 }
 
-/// Whether a device of this profile can execute a kernel. Pure: planning needs no device.
+/// Decides whether a device with this profile can execute a kernel. It needs no open device, so
+/// planning does not either.
 pub fn support(profile: &DeviceProfile, spec: &KernelSpec) -> Support {
     use warploom_kernels::{catalogue, fusion};
     let interface = match catalogue::interface(spec) {
@@ -287,7 +294,8 @@ pub fn support(profile: &DeviceProfile, spec: &KernelSpec) -> Support {
         if let Some(Err(reason)) = fused {
             return Support::No(format!("{spec}: {reason}"));
         }
-        let together = asset.defines.iter().any(|d| d == "subgroup") || asset.hands_on_wide();
+        let together =
+            asset.defines.iter().any(|d| d == "subgroup") || asset.has_wide_quant_epilogue();
         if together && !profile.has_subgroups {
             return Support::No(format!("{spec} needs subgroups"));
         }

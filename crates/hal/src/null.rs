@@ -1,7 +1,7 @@
-//! A device that executes nothing: it validates its use, and counts.
+//! A device that executes nothing: it validates and counts the calls that it receives.
 //!
-//! For tests of submits, waits and allocations without hardware or results. Selected only by name.
-//! Downloads hold NaN, so that they are not mistaken for results.
+//! It serves tests of submits, waits and allocations without hardware or results, and is selected
+//! only by name. Downloads hold NaN, so that they are not mistaken for results.
 
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -14,12 +14,13 @@ use warploom_core::base::platform::{BoxFuture, ready};
 use warploom_core::error::{Error, Result};
 use warploom_kernels::KernelSpec;
 
-/// The provider of one null device.
+/// The provider of a single null device.
 #[derive(Debug, Default)]
 pub struct NullProvider;
 
 impl NullProvider {
-    /// The profile of the null device: the minimum of WebGPU with 16 GiB of memory.
+    /// Returns the profile of the null device: the minimum of WebGPU, except for 16 GiB of memory,
+    /// all of which one buffer may take.
     pub fn profile() -> DeviceProfile {
         DeviceProfile {
             provider: "null".into(),
@@ -211,8 +212,8 @@ impl Device for NullDevice {
     }
 }
 
-/// The content of a download. Each 32-bit float in it is NaN, and each 32-bit integer is a positive
-/// number beyond every index.
+/// Returns the bytes of a download. Each 32-bit float in it is NaN, and each 32-bit integer is
+/// positive and greater than any index.
 fn undefined(bytes: u64) -> Vec<u8> {
     (0..bytes).map(|at| if at % 4 == 3 { 0x7F } else { 0xFF }).collect()
 }

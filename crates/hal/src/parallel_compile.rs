@@ -8,21 +8,21 @@ use std::thread;
 use warploom_core::error::{Error, Result};
 use warploom_kernels::KernelSpec;
 
-/// Stack of a compiler thread in bytes (reserved, committed on use). Vendor compilers recurse over
-/// expressions, and NVRTC overflows the default 2 MiB.
+/// Stack size of a compiler thread in bytes (reserved, committed on use). Vendor compilers recurse
+/// over expressions, and NVRTC overflows the default of 2 MiB.
 const STACK: usize = 64 << 20;
 
-/// A kernel under compilation. Dropping it cancels a job that has not started and waits for one
-/// that has: a process that exits while a driver compiles may crash.
+/// A kernel that is being compiled. Dropping it cancels a job that has not started and waits for
+/// one that has: a process that exits while a driver compiles may crash.
 pub struct Building<T> {
     done: mpsc::Receiver<Result<T>>,
     given_up: Arc<AtomicBool>,
 }
 
-/// Starts compiling a kernel on a thread. At most one job per core runs at a time.
+/// Starts compiling a kernel on a background thread. At most one job per core runs at a time.
 ///
 /// # Errors
-/// Io if the system cannot create a thread.
+/// I/O if the system cannot create a thread.
 pub fn build<T: Send + 'static>(
     spec: &KernelSpec,
     work: impl FnOnce(&KernelSpec) -> Result<T> + Send + 'static,
@@ -50,7 +50,7 @@ impl<T> Building<T> {
     /// Waits for the kernel.
     ///
     /// # Errors
-    /// The compiler's error, or compile if the thread panicked.
+    /// Compile if the thread panicked; otherwise any error of the compiler.
     pub fn wait(self) -> Result<T> {
         self.done.recv().map_err(|_| Error::compile("the compiler panicked"))?
     }
@@ -64,7 +64,7 @@ impl<T> Drop for Building<T> {
     }
 }
 
-/// A semaphore: limits the number of running threads.
+/// A semaphore that limits the number of running threads.
 struct Gate {
     free: Mutex<usize>,
     left: Condvar,

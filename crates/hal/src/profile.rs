@@ -1,4 +1,4 @@
-//! Device properties, in units that mean the same for every vendor.
+//! Properties of devices, in units that mean the same for every vendor.
 
 use serde::{Deserialize, Serialize};
 
@@ -14,16 +14,16 @@ pub enum DeviceKind {
     Integrated,
     /// A GPU API implemented on the CPU: lavapipe, SwiftShader, PoCL.
     Software,
-    /// The CPU, through the Rust functions of the catalogue; it receives no WGSL.
+    /// The CPU, which runs Rust functions for the kernels of the catalogue instead of WGSL.
     Cpu,
-    /// Executes nothing. For tests; never selected automatically.
+    /// A device that executes nothing. For tests; never selected automatically.
     Null,
 }
 
 /// Properties of a device. A plan can be made from a saved profile without the device.
 ///
-/// Fields are only ever added, so other crates cannot write it as a struct expression:
-/// [`DeviceProfile::webgpu_floor`] is the start, and [`DeviceProfile::with`] changes fields.
+/// Later versions may add fields, so other crates cannot create a profile with a struct expression:
+/// they start from [`DeviceProfile::webgpu_floor`] and call [`DeviceProfile::with`].
 ///
 /// ```
 /// # use warploom_hal::DeviceProfile;
@@ -58,33 +58,33 @@ pub struct DeviceProfile {
     pub local_bandwidth: u64,
     /// Host-to-device bandwidth in bytes/s; 0 until measured.
     pub transfer_bandwidth: u64,
-    /// Whether kernels may use cooperative matrices: 16 x 16 x 16, f16 operands, f32 sums.
+    /// Whether kernels may use cooperative matrices of 16 x 16 x 16 with f16 operands and f32 sums.
     pub has_matrix_hw: bool,
-    /// Whether these also support f16 sums: `Options::f16_accumulate`.
+    /// Whether cooperative matrices also support f16 sums, which `Options::f16_accumulate` allows.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub has_f16_accumulate: bool,
-    /// Whether products may call a vendor's GEMM library ([`warploom_kernels::Routine`]).
+    /// Whether matrix products may call a vendor's GEMM library ([`warploom_kernels::Routine`]).
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub has_gemm_library: bool,
-    /// Whether the provider calls such a library if it is installed. If it is not, plans report it
-    /// as missing.
+    /// Whether the provider calls a vendor's GEMM library if one is installed. If none is, plans
+    /// report it as missing.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub supports_gemm_library: bool,
-    /// Whether subgroups of 32 threads multiply int8 matrices in hardware, for the function of
-    /// `shaders/shared/mma_int8.wgsl`.
+    /// Whether subgroups of 32 threads can multiply int8 matrices in hardware, as
+    /// `shaders/shared/mma_int8.wgsl` requires.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub has_int8_mma: bool,
-    /// Whether a kernel may start before the previous one is done, and waits on the device where
-    /// it first depends on it (programmatic dependent launch).
+    /// Whether a kernel may start before the previous one is done and wait on the device where it
+    /// first depends on it (programmatic dependent launch).
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub has_launch_overlap: bool,
-    /// Whether `storageBarrier` orders memory between workgroups: atomic reads of other workgroups
-    /// see what a workgroup stored before the barrier, after they have read an atomic word changed
-    /// behind it. WGSL does not promise that.
+    /// Whether `storageBarrier` orders memory between workgroups. If so, a workgroup that has seen
+    /// another workgroup change an atomic word after a barrier also sees, by atomic reads, what
+    /// that workgroup stored before the barrier. WGSL does not guarantee this.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub has_device_scope_barrier: bool,
-    /// Whether the device lowers its clock between runs, so that the runtime keeps it busy while a
-    /// session is held.
+    /// Whether the device lowers its clock between runs. A runtime then keeps it busy with a
+    /// keep-alive kernel.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub clock_drops_when_idle: bool,
     /// Whether kernels may use subgroup operations.
@@ -97,19 +97,19 @@ pub struct DeviceProfile {
     pub has_f16: bool,
     /// Whether prepared work can write timestamps.
     pub has_timestamps: bool,
-    /// Multiprocessors, or cores of a CPU; 0 if unknown.
+    /// Number of multiprocessors, or of cores of a CPU; 0 if unknown.
     pub compute_units: u32,
-    /// Largest number of threads in a workgroup.
+    /// Maximum number of threads in a workgroup.
     pub max_threads_per_workgroup: u32,
-    /// Workgroup memory in bytes.
+    /// Maximum workgroup memory of a kernel in bytes.
     pub workgroup_memory_bytes: u32,
-    /// Largest number of workgroups in one dimension of a dispatch.
+    /// Maximum number of workgroups in one dimension of a dispatch.
     pub max_workgroups_per_dim: u32,
-    /// Largest number of storage buffers that one kernel may bind.
+    /// Maximum number of storage buffers that one kernel may bind.
     pub max_storage_buffers: u32,
-    /// Largest size of one binding in bytes.
+    /// Maximum size of one binding in bytes.
     pub max_binding_bytes: u64,
-    /// Largest size of one buffer in bytes.
+    /// Maximum size of one buffer in bytes.
     pub max_buffer_bytes: u64,
     /// Required alignment of a binding's offset, in bytes.
     pub binding_alignment: u32,
@@ -119,17 +119,18 @@ pub struct DeviceProfile {
 }
 
 impl DeviceProfile {
-    /// `provider:index`, the name that selects the device.
+    /// Returns `provider:index`, the name that selects the device.
     pub fn id(&self) -> String {
         format!("{}:{}", self.provider, self.index)
     }
 
-    /// The key of the tuning results for such devices in the folder of a pack.
+    /// Returns the key under which a kernel pack stores tuning results for devices like this one.
     pub fn tuned_name(&self) -> String {
         format!("{} {}", self.provider, self.name)
     }
 
-    /// A device with exactly the limits that WebGPU guarantees.
+    /// Creates the profile of a device with exactly the limits that WebGPU guarantees and no
+    /// optional feature.
     pub fn webgpu_floor(name: &str) -> DeviceProfile {
         DeviceProfile {
             provider: "webgpu".into(),
@@ -167,7 +168,7 @@ impl DeviceProfile {
         }
     }
 
-    /// The profile after `change`.
+    /// Returns the profile with the fields changed by `change`.
     pub fn with(mut self, change: impl FnOnce(&mut DeviceProfile)) -> DeviceProfile {
         change(&mut self);
         self

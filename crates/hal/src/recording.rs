@@ -1,4 +1,4 @@
-//! Commands as data: the result of a plan, and the only input of a device.
+//! Commands as data: what a plan produces and a device executes.
 //!
 //! A [`Recording`] refers to buffers by slot and to varying sizes by symbol. It can be serialised,
 //! prepared once on a device and submitted repeatedly with new [`Args`].
@@ -39,17 +39,20 @@ pub struct SlotDecl {
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 pub struct ParamBlock(pub Vec<Word>);
 
-/// One parameter.
+/// A 32-bit parameter.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Word {
-    /// A number or the bits of a float.
+    /// An integer, or the bits of an `f32`.
     Bits(u32),
-    /// A size, evaluated at each submit.
+    /// A size, evaluated for each submit.
     Dim(Dim),
 }
 
 impl Word {
-    /// The word of a size: its bits if it is constant.
+    /// Creates the word of a size, which is evaluated here if it is constant.
+    ///
+    /// # Errors
+    /// Invalid if a constant size does not fit in 32 bits.
     pub fn dim(dim: &Dim) -> Result<Word> {
         match dim.as_const() {
             Some(value) => Ok(Word::Bits(word_from(value, dim)?)),
@@ -57,12 +60,15 @@ impl Word {
         }
     }
 
-    /// A 32-bit float.
+    /// Creates the word of a 32-bit float.
     pub fn f32(value: f32) -> Word {
         Word::Bits(value.to_bits())
     }
 
-    /// The value for these symbol bindings; an error if a size does not fit 32 bits.
+    /// Evaluates the word under these bindings.
+    ///
+    /// # Errors
+    /// Same as [`Dim::eval`], and invalid if the size does not fit in 32 bits.
     pub fn eval(&self, values: &SymbolValues) -> Result<u32> {
         match self {
             Word::Bits(bits) => Ok(*bits),
@@ -82,7 +88,10 @@ impl ParamBlock {
         self.0.iter().all(|word| matches!(word, Word::Bits(_)))
     }
 
-    /// Appends every word under these bindings to `out`, as little-endian bytes.
+    /// Evaluates every word under these bindings and appends it to `out`, in little-endian order.
+    ///
+    /// # Errors
+    /// Same as [`Word::eval`].
     pub fn eval_into(&self, values: &SymbolValues, out: &mut Vec<u8>) -> Result<()> {
         for word in &self.0 {
             out.extend_from_slice(&word.eval(values)?.to_le_bytes());
@@ -91,7 +100,7 @@ impl ParamBlock {
     }
 }
 
-/// One command.
+/// One command of a recording.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Command {
     /// Copies bytes from the host into a buffer.
@@ -112,7 +121,7 @@ pub enum Command {
     },
     /// Fills a range with zeros.
     Clear {
-        /// The range.
+        /// Range to fill.
         range: SlotRange,
     },
     /// Copies bytes to the host; `wait` returns them in the order of the commands.
@@ -127,18 +136,18 @@ pub enum Command {
 /// Source of an upload.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum UploadSource {
-    /// [`Args::uploads`] at this index.
+    /// The entry of [`Args::uploads`] at this index.
     Arg(u32),
     /// Constant bytes.
     Data(Vec<u8>),
 }
 
-/// Part of a buffer, in bytes. Offset and size are multiples of 4.
+/// A range of bytes in the buffer of a slot. Offset and size are multiples of 4.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SlotRange {
     /// Index in [`Recording::slots`].
     pub slot: u32,
-    /// First byte.
+    /// Offset of the first byte.
     pub offset: Dim,
     /// Number of bytes.
     pub bytes: Dim,
@@ -153,9 +162,9 @@ pub struct Dispatch {
     pub params: u32,
     /// Storage buffers, in the order of the kernel's interface.
     pub bindings: SmallVec<[Binding; 8]>,
-    /// Workgroups in x, y and z. Zero in any of them launches nothing.
+    /// Number of workgroups in x, y and z. If one of them is zero, nothing is launched.
     pub grid: [Dim; 3],
-    /// The plan step, for messages and traces.
+    /// Name of the plan step, for messages and traces.
     pub label: String,
 }
 
@@ -165,11 +174,11 @@ pub struct Dispatch {
 pub struct Binding {
     /// Index in [`Recording::slots`].
     pub slot: u32,
-    /// First byte; a multiple of the device's binding alignment.
+    /// Offset of the first byte; a multiple of the device's binding alignment.
     pub offset: u64,
     /// Number of bytes; a multiple of 4.
     pub bytes: u64,
-    /// Access of the kernel.
+    /// How the kernel accesses the buffer.
     pub access: Access,
 }
 
@@ -178,35 +187,35 @@ pub struct Binding {
 pub struct Args {
     /// Values of every symbol in the recording.
     pub symbols: SymbolValues,
-    /// Bytes for [`UploadSource::Arg`].
+    /// Data for uploads whose source is [`UploadSource::Arg`], which holds an index into this list.
     pub uploads: Vec<Vec<u8>>,
-    /// Buffers for the slots that `prepare` left open.
+    /// Index and buffer of each slot that `prepare` left open.
     pub buffers: Vec<(u32, BufferRange)>,
 }
 
 impl Recording {
-    /// Adds a kernel, or finds an equal one.
+    /// Adds a kernel, unless there is an equal one, and returns its index.
     pub fn kernel(&mut self, spec: KernelSpec) -> u32 {
         intern(&mut self.kernels, spec)
     }
 
-    /// Adds a parameter block, or finds an equal one.
+    /// Adds a parameter block, unless there is an equal one, and returns its index.
     pub fn param_block(&mut self, block: ParamBlock) -> u32 {
         intern(&mut self.params, block)
     }
 
-    /// Adds a slot.
+    /// Adds a slot and returns its index.
     pub fn slot(&mut self, name: impl Into<String>, bytes: u64) -> u32 {
         self.slots.push(SlotDecl { name: name.into(), bytes });
         (self.slots.len() - 1) as u32
     }
 
-    /// Number of kernel launches.
+    /// Returns the number of kernel launches.
     pub fn dispatches(&self) -> usize {
         self.commands.iter().filter(|c| matches!(c, Command::Dispatch(_))).count()
     }
 
-    /// Number of downloads.
+    /// Returns the number of downloads.
     pub fn downloads(&self) -> usize {
         self.commands.iter().filter(|c| matches!(c, Command::Download { .. })).count()
     }

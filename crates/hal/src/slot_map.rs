@@ -31,19 +31,19 @@ impl<T> Table<T> {
         ((self.rows.len() - 1) as u32, 0)
     }
 
-    /// The value of an id that is still valid.
+    /// Returns the value with this index and generation, unless it was removed.
     pub fn get(&self, index: u32, generation: u32) -> Option<&T> {
         let row = self.rows.get(index as usize)?;
         if row.generation == generation { row.value.as_ref() } else { None }
     }
 
-    /// The value of an id that is still valid, mutably.
+    /// Returns the value with this index and generation mutably, unless it was removed.
     pub fn get_mut(&mut self, index: u32, generation: u32) -> Option<&mut T> {
         let row = self.rows.get_mut(index as usize)?;
         if row.generation == generation { row.value.as_mut() } else { None }
     }
 
-    /// Removes the value; the id becomes invalid.
+    /// Removes and returns the value with this index and generation, unless it was removed before.
     pub fn remove(&mut self, index: u32, generation: u32) -> Option<T> {
         let row = self.rows.get_mut(index as usize)?;
         if row.generation != generation {

@@ -1,4 +1,4 @@
-//! Tests of the cases that `support` refuses, and of its messages.
+//! Tests which kernels `support` rejects, and with which messages.
 
 use crate::{DeviceProfile, Support, support};
 use warploom_core::base::DType;

@@ -1,4 +1,4 @@
-//! A thread that runs jobs in order, so that a future need not block the thread that polls it.
+//! Background threads that run jobs, so that a future need not block the thread that polls it.
 
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -12,13 +12,13 @@ use warploom_core::base::oneshot::{self, Receiver};
 use warploom_core::base::platform::panic_text;
 use warploom_core::error::{Error, Result};
 
-/// Stack of a worker in bytes (reserved, committed on use): planning recurses over graphs, and some
-/// drivers compile on the calling thread.
+/// Stack size of a worker in bytes (reserved, committed on use): planning recurses over graphs, and
+/// some drivers compile on the calling thread.
 const STACK: usize = 64 << 20;
 
 type Job = Box<dyn FnOnce() + Send>;
 
-/// A thread that starts with its first job and runs jobs in order.
+/// A background thread that starts with its first job and runs jobs in order.
 ///
 /// Dropping it discards jobs that have not begun and waits for the one that has: a process that
 /// exits while a driver works may crash. It does not wait if it is dropped by its own thread.
@@ -33,7 +33,7 @@ struct Running {
     stopped: Arc<AtomicBool>,
 }
 
-/// The result of a job. Dropping it neither cancels the job nor waits for it.
+/// The result of a job, as a future. Dropping it neither cancels the job nor waits for it.
 #[must_use = "futures do nothing unless they are awaited"]
 pub struct Outcome<T> {
     name: &'static str,
@@ -42,20 +42,20 @@ pub struct Outcome<T> {
 
 enum State<T> {
     Queued(Receiver<Result<T>>),
-    /// There is no thread.
+    /// The job could not be queued.
     Failed(Option<Error>),
 }
 
 impl Worker {
-    /// A worker whose thread will have this name.
+    /// Creates a worker; its thread will have this name.
     pub const fn new(name: &'static str) -> Worker {
         Worker { name, running: Mutex::new(None) }
     }
 
-    /// Queues a job. A panic in it ends the job and not the thread.
+    /// Queues a job. If it panics, the thread continues with the next job.
     ///
     /// # Errors
-    /// Io if the system cannot create the thread.
+    /// I/O if the system cannot create the thread; device if the thread has ended.
     pub fn spawn(&self, job: impl FnOnce() + Send + 'static) -> Result<()> {
         let mut running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
         let running = match &mut *running {
@@ -66,7 +66,7 @@ impl Worker {
         sent.map_err(|_| Error::device(format!("the thread {:?} has ended", self.name)))
     }
 
-    /// Queues a job and returns its result as a future. A panic in the job is an error.
+    /// Queues a job and returns its result as a future. A panic in the job becomes an error.
     pub fn run<T: Send + 'static>(
         &self,
         job: impl FnOnce() -> Result<T> + Send + 'static,
@@ -81,7 +81,8 @@ impl Worker {
     }
 }
 
-/// Runs a job on a thread of its own.
+/// Runs a job on a thread of its own and returns its result as a future. A panic in the job becomes
+/// an error.
 pub fn on_thread<T: Send + 'static>(
     name: &'static str,
     job: impl FnOnce() -> Result<T> + Send + 'static,

@@ -1,23 +1,26 @@
-//! The differences between the supported architectures: one decoder, one row for each.
+//! A table of the differences between the supported architectures, one row for each. All share one
+//! decoder.
 //!
-//! A new architecture is a row here, one in `huggingface/names` and a model in
-//! `tests/golden/architectures`. Tensors and keys have their GGUF names.
+//! To add an architecture, add a row here, a row in `huggingface/names` and a model in
+//! `tests/golden/architectures`. Tensors and keys are given by their GGUF names.
 
-use warploom::ir::RopePairs;
+use warploom::graph::RopePairs;
 
-/// One architecture: how its forward pass differs from the others'.
+/// The properties of an architecture that determine its forward pass.
 #[derive(Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Architecture {
-    /// `general.architecture`, and the prefix of its keys.
+    /// Value of `general.architecture`, and prefix of the architecture's keys.
     pub name: &'static str,
     /// Which elements of a head rotate together.
     pub rope: RopePairs,
-    /// Whether q, k and v are one matrix, `attn_qkv`, and gate and up another, `ffn_up`.
+    /// Whether q, k and v are merged into one matrix, `attn_qkv`, and gate and up into another,
+    /// `ffn_up`.
     pub merged: bool,
-    /// Matrices of a layer that have a bias in every file. Any other may have one too.
+    /// Names of the matrices in each layer that must have a bias. Other matrices may have one too.
     pub biases: &'static [&'static str],
-    /// Whether each head of q and k is normalised before it rotates: `attn_q_norm`, `attn_k_norm`.
+    /// Whether each head of q and k is normalised before its rotation: `attn_q_norm`,
+    /// `attn_k_norm`.
     pub head_norms: bool,
     /// Whether the inputs of `attn_output` and `ffn_down` are normalised: `attn_sub_norm`,
     /// `ffn_sub_norm`.
@@ -27,15 +30,16 @@ pub struct Architecture {
     pub post_norms: bool,
     /// The activation function of the gate.
     pub activation: Activation,
-    /// Whether embeddings are multiplied by the square root of the width.
+    /// Whether embeddings are multiplied by the square root of the hidden state's width.
     pub scales_embedding: bool,
     /// Which layers use sliding-window attention.
     pub windows: Windows,
-    /// Base of the rotary frequencies of sliding-window layers, if different and absent from the
-    /// file.
+    /// Default base of the rotary frequencies of sliding-window layers, for files without
+    /// `rope.freq_base_swa`; `None` if all layers use the same frequencies.
     pub local_rope_base: Option<f64>,
-    /// Layer count of the one model size whose scores are scaled by `width / heads` instead of the
-    /// head size, which files do not contain.
+    /// Layer count of the one model size whose attention scores are scaled by
+    /// `1 / sqrt(width / heads)` instead of `1 / sqrt(head size)`, unless the file has
+    /// `attention.scale`.
     pub scales_by_width: Option<usize>,
 }
 
@@ -55,15 +59,15 @@ pub enum Activation {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Windows {
-    /// None: a file with a window is refused.
+    /// No layer; a file with a window size is refused.
     None,
-    /// Every layer.
+    /// All layers.
     Every,
-    /// All but every n-th layer, counted from 1, unless the file gives another period.
+    /// All layers but every n-th, counted from 1. A period in the file takes precedence over n.
     AllBut(usize),
 }
 
-/// The defaults, shared by most.
+/// The default of each property.
 const PLAIN: Architecture = Architecture {
     name: "",
     rope: RopePairs::Half,
@@ -107,7 +111,7 @@ static ALL: [Architecture; 7] = [
 ];
 
 impl Architecture {
-    /// Llama 1 to 3 and models of the same form, including Mistral; some of those have a window.
+    /// Llama 1 to 3, and models with the same network, such as Mistral. Some have a window.
     pub const LLAMA: Architecture = Architecture {
         name: "llama",
         rope: RopePairs::Interleaved,
@@ -115,12 +119,12 @@ impl Architecture {
         ..PLAIN
     };
 
-    /// The architecture of a name, if supported.
+    /// Returns the architecture with this name; `None` if it is not supported.
     pub fn of(name: &str) -> Option<&'static Architecture> {
         ALL.iter().find(|row| row.name == name)
     }
 
-    /// The supported names.
+    /// Returns the names of the supported architectures.
     pub fn names() -> impl Iterator<Item = &'static str> {
         ALL.iter().map(|row| row.name)
     }

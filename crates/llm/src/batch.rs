@@ -1,23 +1,24 @@
 //! Batched decoding: one token of each of several sequences in one run, over a shared KV cache.
 //!
-//! Sequence `i` has rows `i * context ..` of the cache. Each token has the row it is written to and
-//! the span of rows it sees, so lengths may differ.
+//! Sequence `i` occupies `context` rows of the cache, starting at row `i * context`. Each token
+//! comes with the row that it is written to and the span of rows that it attends to, so the
+//! sequences may differ in length.
 
 use super::decoder::{DecoderInput, SEQ};
 use super::planner::PlanKey;
 use super::session::{MAX_SEQUENCES, Session};
 use super::step::{Output, StepOutput};
-use warploom::base::{ShapeClass, SymbolValues};
-use warploom::error::{Error, Result};
-use warploom::sampling::SampleParams;
+use warploom::{Error, Result};
+use warploom_core::base::{ShapeClass, SymbolValues};
+use warploom_core::sampling::SampleParams;
 
-/// Inputs that place the tokens of a run: positions, rows and spans.
+/// Number of inputs that locate the tokens of a run in the cache: positions, rows and spans.
 const PLACES: usize = 3;
 
-/// Maximum sequences of a run, by shape bucket.
+/// Maximum number of sequences per run, for each shape bucket.
 const CLASSES: [usize; 3] = [8, 16, MAX_SEQUENCES];
 
-/// The shape buckets for numbers of sequences.
+/// Returns the shape buckets of batched runs, in ascending order of the number of sequences.
 pub(super) fn classes() -> [ShapeClass; 3] {
     let mut least = 1;
     CLASSES.map(|most| {
@@ -27,10 +28,10 @@ pub(super) fn classes() -> [ShapeClass; 3] {
     })
 }
 
-/// The shape bucket of a run of one token of each of `sequences` sequences.
+/// Returns the shape bucket of a run with one token of each of `sequences` sequences.
 ///
 /// # Errors
-/// Invalid, for none or more than the largest bucket holds.
+/// Invalid if `sequences` is 0 or more than [`MAX_SEQUENCES`].
 pub fn class_of_batch(sequences: usize) -> Result<ShapeClass> {
     let found = CLASSES.iter().position(|most| (1..=*most).contains(&sequences));
     let found = found.ok_or_else(|| {
@@ -40,7 +41,8 @@ pub fn class_of_batch(sequences: usize) -> Result<ShapeClass> {
 }
 
 impl Session {
-    /// One token of each of several sequences, in one run.
+    /// Runs one token of each of several sequences, in one run. `tokens` holds pairs of a sequence
+    /// and its token.
     pub(super) async fn run_batch(
         &mut self,
         tokens: &[(usize, u32)],
@@ -64,7 +66,7 @@ impl Session {
         inputs.extend(output.params_input());
         let bucket = bucket_of(tokens.len());
         let key = PlanKey { input: DecoderInput::Batch, bucket, output: kind };
-        // Unknown until the run is done.
+        // Whether the device holds a chosen token is unknown until the run is done.
         sequences.iter().for_each(|sequence| self.chosen[*sequence] = false);
         let instance = self.instance(key).await?;
         let symbols = SymbolValues::new().with(SEQ, tokens.len() as u64);
@@ -77,8 +79,9 @@ impl Session {
         self.output_of(kind, sequences.into_iter(), &bytes)
     }
 
-    /// The inputs of a token-choosing run of one token of each sequence, all at the last position
-    /// of their context, which is the longest such run. For reports.
+    /// Returns the inputs, as bytes, of a run that chooses a token for every sequence, each at the
+    /// last position of its context. Of all batched runs, this one reads the most of the KV cache;
+    /// it is meant for profiling.
     pub fn inputs_of_full_sequences(&self) -> Vec<Vec<u8>> {
         let last = self.context() - 1;
         let each: Vec<_> = (0..self.sequences()).map(|sequence| (sequence, last)).collect();
@@ -87,7 +90,7 @@ impl Session {
         inputs
     }
 
-    /// The inputs that place the next token of each sequence, `run` runs from now.
+    /// Returns the inputs that locate the next token of each sequence after `run` further runs.
     pub(super) fn places_of_each(
         &self,
         sequences: &[usize],
@@ -98,8 +101,8 @@ impl Session {
         self.places(&each, chooses)
     }
 
-    /// The sequences, if tokens are chosen; positions, cache rows and spans, as bytes. `each` holds
-    /// a sequence and its filled positions.
+    /// Returns the sequences (only if `chooses` is set), positions, cache rows and spans, each as
+    /// the bytes of an input. `each` holds pairs of a sequence and its number of filled positions.
     fn places(&self, each: &[(usize, usize)], chooses: bool) -> Vec<Vec<u8>> {
         let base = |sequence: usize| (sequence * self.context()) as i32;
         let slots: Vec<i32> = each.iter().map(|(s, _)| *s as i32).collect();
@@ -118,13 +121,13 @@ impl Session {
     }
 }
 
-/// Sampling parameters in the format of a run's input.
+/// Encodes sampling parameters as the bytes of the input `sample_params`.
 pub(super) fn params_words(params: &[SampleParams]) -> Vec<u8> {
     let words: Vec<u32> = params.iter().flat_map(SampleParams::words).collect();
     bytemuck::cast_slice(&words).to_vec()
 }
 
-/// The index of the shape bucket of a run of `sequences` sequences.
+/// Returns the index of the shape bucket of a run of `sequences` sequences.
 pub(super) fn bucket_of(sequences: usize) -> usize {
     CLASSES.iter().position(|most| sequences <= *most).unwrap_or(CLASSES.len() - 1)
 }

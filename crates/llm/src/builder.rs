@@ -1,4 +1,4 @@
-//! The settings of a session, and its construction.
+//! Builds a session from a model, on a device and with the settings of [`SessionBuilder`].
 
 use std::sync::Arc;
 
@@ -9,22 +9,24 @@ use super::prewarm::{Expected, Prewarm};
 use super::sampler::Sampling;
 use super::session::{MAX_SEQUENCES, Session};
 use super::upload;
-use warploom::base::platform::MaybeSendValue;
-use warploom::base::{ComputeMode, DType};
-use warploom::error::{Error, Result};
 use warploom::runtime::Runtime;
+use warploom::{Error, Result};
+use warploom_core::base::platform::MaybeSendValue;
+use warploom_core::base::{ComputeMode, DType};
 
 /// Default limit of the context, in positions.
 const DEFAULT_CONTEXT: usize = 4096;
 
-/// Progress callback of an upload: the bytes so far and the total. `Send` on native builds.
+/// Progress callback of an upload: receives the bytes uploaded so far and the total. `Send` on
+/// native builds.
 #[cfg(not(target_arch = "wasm32"))]
 pub type OnUpload<'a> = dyn FnMut(u64, u64) + Send + 'a;
-/// Progress callback of an upload: the bytes so far and the total.
+/// Progress callback of an upload: receives the bytes uploaded so far and the total.
 #[cfg(target_arch = "wasm32")]
 pub type OnUpload<'a> = dyn FnMut(u64, u64) + 'a;
 
-/// Builds a [`Session`]: [`Session::builder`]. Every setting has a default, which `None` stands for.
+/// Builds a [`Session`]; created by [`Session::builder`]. Every setting has a default, which `None`
+/// selects where a setter accepts it.
 #[must_use = "it does nothing until it is built"]
 pub struct SessionBuilder<'a> {
     model: Arc<Model>,
@@ -38,7 +40,7 @@ pub struct SessionBuilder<'a> {
     progress: Box<OnUpload<'a>>,
 }
 
-warploom::base::debug_as!(SessionBuilder<'a>, |this| model: this.model, context: this.context, sequences: this.sequences);
+warploom_core::base::debug_as!(SessionBuilder<'a>, |this| model: this.model, context: this.context, sequences: this.sequences);
 
 impl<'a> SessionBuilder<'a> {
     pub(super) fn new(model: Arc<Model>) -> SessionBuilder<'a> {
@@ -55,55 +57,58 @@ impl<'a> SessionBuilder<'a> {
         }
     }
 
-    /// The runtime, and with it the device. Default: a new one on the best device of the machine.
+    /// Sets the runtime, and with it the device. Default: a new runtime on the best device of the
+    /// machine.
     pub fn runtime(mut self, runtime: Runtime) -> SessionBuilder<'a> {
         self.runtime = Some(runtime);
         self
     }
 
-    /// Positions of the KV cache per sequence. Default: the model's training context, at most
-    /// 4,096.
+    /// Sets the number of positions per sequence of the KV cache. Default: the model's training
+    /// context, but at most 4,096.
     pub fn context(mut self, positions: impl Into<Option<usize>>) -> SessionBuilder<'a> {
         self.context = positions.into();
         self
     }
 
-    /// Sequences of the KV cache, 1 to [`MAX_SEQUENCES`]. Default: one.
+    /// Sets the number of sequences of the KV cache, 1 to [`MAX_SEQUENCES`]. Default: 1.
     pub fn sequences(mut self, count: impl Into<Option<usize>>) -> SessionBuilder<'a> {
         self.sequences = count.into();
         self
     }
 
-    /// Precision of products with packed or 2-byte weights, and of attention over an f16 cache.
-    /// Default: [`Session::default_mode`].
+    /// Sets the precision of matrix products with packed or two-byte weights, and of attention over
+    /// an f16 cache. Default: [`Session::default_mode`].
     pub fn compute(mut self, mode: impl Into<Option<ComputeMode>>) -> SessionBuilder<'a> {
         self.compute = mode.into();
         self
     }
 
-    /// Element type of the KV cache, f32 or f16. Default: [`Session::default_cache`].
+    /// Sets the element type of the KV cache, f32 or f16. Default: [`Session::default_cache`].
     pub fn cache(mut self, dtype: impl Into<Option<DType>>) -> SessionBuilder<'a> {
         self.cache = dtype.into();
         self
     }
 
-    /// Makes plans deterministic even if the runtime's are not: the same tokens give the same
-    /// logits, bit for bit, one by one, in chunks or in a batch. Default: as the runtime.
+    /// Makes plans deterministic even if the runtime's are not: the same tokens produce the same
+    /// logits, bit for bit, whether they run one by one, in chunks or in a batch. Default: the
+    /// runtime's setting.
     pub fn deterministic(mut self, deterministic: bool) -> SessionBuilder<'a> {
         self.deterministic = deterministic;
         self
     }
 
-    /// Announces the first text: a prompt of this length, continued with this sampling. Its plans
-    /// are made and compiled on a thread while the weights are uploaded. It changes no result: if
-    /// correct, the first token comes sooner. Browsers ignore it. Default: none.
+    /// Announces the first text: a prompt of `prompt_tokens` tokens, continued with this sampling.
+    /// Its plans are made and compiled on a background thread while the weights are uploaded, so
+    /// that the first token arrives sooner. Results do not depend on it. Ignored in browsers.
+    /// Default: no announcement.
     pub fn prewarm(mut self, prompt_tokens: usize, sampling: &Sampling) -> SessionBuilder<'a> {
         let output = sampling.output_kind();
         self.expected = Some(Expected { tokens: prompt_tokens, output });
         self
     }
 
-    /// Receives the uploaded bytes so far and the total. Default: none.
+    /// Sets the callback that receives the bytes uploaded so far and the total. Default: none.
     pub fn progress(
         mut self,
         progress: impl FnMut(u64, u64) + MaybeSendValue + 'a,
@@ -115,18 +120,19 @@ impl<'a> SessionBuilder<'a> {
     /// Uploads the weights and allocates the KV cache.
     ///
     /// # Errors
-    /// Out of memory, before any upload, if weights and cache exceed the budget; invalid, for a
-    /// context of 0 or beyond the model's, a number of sequences out of range, or a cache of
-    /// another type; errors of the device and of opening one.
+    /// Out of memory, before any upload, if weights and cache exceed the device's budget; invalid
+    /// for a context of 0 or longer than the model's, a number of sequences out of range, or a
+    /// cache type other than f32 and f16; errors of the device and of opening it.
     #[cfg(not(target_arch = "wasm32"))]
     pub fn build(self) -> Result<Session> {
-        warploom::base::platform::block_on(self.build_async())
+        warploom_core::base::platform::block_on(self.build_async())
     }
 
-    /// As `SessionBuilder::build`. Other futures of the thread may run between two weights.
+    /// Asynchronous version of `SessionBuilder::build`. Other futures on the same thread may run
+    /// between the uploads of two groups of weights.
     ///
     /// # Errors
-    /// As `SessionBuilder::build`.
+    /// Same as `SessionBuilder::build`.
     pub async fn build_async(mut self) -> Result<Session> {
         let runtime = match self.runtime.take() {
             Some(runtime) => runtime,
@@ -143,7 +149,7 @@ impl<'a> SessionBuilder<'a> {
         Ok(Session::new(on.clone(), uploaded?, Planner::new(on, ready)))
     }
 
-    /// The checked settings.
+    /// Checks the settings and fills in the defaults.
     fn on(self, runtime: Runtime) -> Result<DeviceModel> {
         let trained = self.model.config().context;
         let context = self.context.unwrap_or(trained.min(DEFAULT_CONTEXT));

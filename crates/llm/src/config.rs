@@ -1,62 +1,63 @@
 //! The hyperparameters of a model, read from a GGUF file and checked before use.
 //!
-//! Every field decides the size of a tensor or a loop. All lie within the limits below, so the
-//! fields of a [`Config`] may be multiplied without overflow checks.
+//! Sizes and counts lie within the limits below, so they may be multiplied without overflow checks.
 
-use warploom::error::{Error, Result};
+use warploom::{Error, Result};
 use warploom_models::gguf::Gguf;
 
 pub use super::architecture::{Activation, Architecture, Windows};
 use super::yarn;
 pub use super::yarn::Yarn;
 
-/// Transformer blocks.
+/// Maximum number of transformer blocks.
 const MAX_LAYERS: u64 = 1 << 12;
-/// Width, feed-forward width, heads times head size.
+/// Maximum width, maximum feed-forward width, and maximum product of heads and head size.
 const MAX_WIDTH: u64 = 1 << 20;
-/// Positions.
+/// Maximum length of a context, in positions.
 pub(super) const MAX_CONTEXT: u64 = 1 << 27;
-/// Tokens.
+/// Maximum number of tokens in a vocabulary.
 const MAX_VOCABULARY: u64 = 1 << 22;
 
 /// The hyperparameters of a model.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Config {
-    /// The architecture of its forward pass.
+    /// The architecture, which determines the forward pass.
     pub architecture: &'static Architecture,
-    /// Transformer blocks.
+    /// Number of transformer blocks.
     pub layers: usize,
-    /// Size of the hidden state, elements.
+    /// Size of the hidden state, in elements.
     pub width: usize,
-    /// Query heads.
+    /// Number of query heads.
     pub heads: usize,
-    /// Key and value heads; divides `heads`.
+    /// Number of key and value heads; divides `heads`.
     pub kv_heads: usize,
-    /// Size of one head, elements; even.
+    /// Size of one head, in elements; even.
     pub head_dim: usize,
-    /// Inner size of the feed-forward part, elements.
+    /// Inner size of the feed-forward network, in elements.
     pub feed_forward: usize,
-    /// Positions of the training context.
+    /// Length of the training context, in positions.
     pub context: usize,
-    /// Tokens: rows of the embedding.
+    /// Number of tokens, which is the number of rows of the embedding.
     pub vocabulary: usize,
-    /// Added to the mean square under the root of RMSNorm.
+    /// Epsilon of RMSNorm: added to the mean square before its root is taken.
     pub norm_epsilon: f32,
-    /// Scale of the attention scores without YaRN's part; [`Config::scale`] includes both.
+    /// Scale of the attention scores without YaRN's magnitude factor; [`Config::scale`] includes
+    /// it.
     pub attention_scale: f32,
     /// Sliding-window attention, if any.
     pub window: Option<Window>,
     /// Base of the rotary frequencies.
     pub rope_base: f64,
-    /// Base of those of sliding-window layers, if separate; these are not scaled.
+    /// Base of the rotary frequencies of sliding-window layers, if separate. These frequencies are
+    /// not scaled.
     pub local_rope_base: Option<f64>,
-    /// Elements of a head that are rotated, from the front; even, at most `head_dim`.
+    /// Number of elements at the start of a head that are rotated; even, at most `head_dim`.
     pub rope_dim: usize,
     /// Scaling of the rotary frequencies for longer contexts.
     pub rope_scaling: RopeScaling,
-    /// Whether the file holds divisors of the frequencies, in the tensor [`ROPE_FACTORS`]:
-    /// `[rope_dim / 2]`, f32.
+    /// Whether the file contains divisors of the rotary frequencies: the tensor [`ROPE_FACTORS`],
+    /// `[rope_dim / 2]`.
     pub has_rope_factors: bool,
     /// Whether the embedding is also the output matrix.
     pub tied_output: bool,
@@ -65,49 +66,53 @@ pub struct Config {
 /// Name of the tensor that holds divisors of the rotary frequencies (Llama 3.1 and later).
 pub const ROPE_FACTORS: &str = "rope_freqs.weight";
 
-/// The layers with sliding-window attention.
+/// Sliding-window attention: the size of the window, and the layers that have one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Window {
-    /// Keys that a token sees, including its own, which is the last.
+    /// Number of keys that a token attends to; its own key is the last of them.
     pub size: u32,
-    /// Layers `period`, `2 * period`, .. (counted from 1) see all keys; `None`: no layer does.
+    /// Layers `period`, `2 * period`, .. (counted from 1) have no window; `None` if all layers have
+    /// one.
     pub period: Option<usize>,
 }
 
 impl Window {
-    /// A window of `size` keys, in all layers but every `period`-th.
+    /// Creates a window of `size` keys in all layers but every `period`-th; in all layers for
+    /// `None`.
     pub fn new(size: u32, period: Option<usize>) -> Window {
         Window { size, period }
     }
 }
 
-/// Name of the tensor of longrope, which is not supported.
+/// Name of a tensor that only longrope models have; longrope is not supported.
 const LONG_ROPE_FACTORS: &str = "rope_factors_long.weight";
 
 /// Scaling of rotary frequencies for longer contexts.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum RopeScaling {
-    /// Not at all, or by [`ROPE_FACTORS`] alone.
+    /// No scaling, except by [`ROPE_FACTORS`] if the file has them.
     None,
-    /// Every frequency divided by a factor.
+    /// Every frequency is divided by a factor.
     Linear {
         /// The factor, above 0.
         factor: f64,
     },
-    /// Llama 3.1: low frequencies divided by a factor, high ones kept, smooth between.
+    /// Llama 3.1: low frequencies are divided by a factor and high ones kept, with a smooth
+    /// transition.
     Llama3 {
         /// The factor, above 0.
         factor: f64,
-        /// Wavelengths above `original_context / low` are low frequencies.
+        /// Wavelengths above `original_context / low` positions count as low frequencies.
         low: f64,
-        /// Wavelengths below `original_context / high` are high frequencies; above `low`.
+        /// Wavelengths below `original_context / high` positions count as high frequencies; `high`
+        /// is greater than `low`.
         high: f64,
-        /// Context of the model before scaling.
+        /// Context length of the model before scaling, in positions.
         original_context: f64,
     },
-    /// YaRN.
+    /// Scaling by YaRN.
     Yarn(Yarn),
 }
 
@@ -115,8 +120,8 @@ impl Config {
     /// Reads and checks the hyperparameters of a file.
     ///
     /// # Errors
-    /// Unsupported, for an unknown architecture or scaling; bad file, naming file and key, for a
-    /// number that is missing, out of range or inconsistent with another.
+    /// Unsupported for an unknown architecture, scaling or network variant; bad file, naming file
+    /// and key, for a value that is missing, out of range or inconsistent with another.
     pub fn from_gguf(file: &Gguf) -> Result<Config> {
         let name = file.architecture()?;
         let architecture = Architecture::of(name).ok_or_else(|| {
@@ -178,15 +183,16 @@ impl Config {
         Ok(config)
     }
 
-    /// Keys that a token of this layer sees, including its own; `None` without a window.
+    /// Returns the number of keys that a token attends to in this layer, including its own; `None`
+    /// if the layer has no window.
     pub fn window(&self, layer: usize) -> Option<u32> {
         let Window { size, period } = self.window?;
         let sees_all = period.is_some_and(|period| (layer + 1).is_multiple_of(period));
         (!sees_all).then_some(size)
     }
 
-    /// Scale of the attention scores in this layer, including YaRN's magnitude factor on queries
-    /// and keys.
+    /// Returns the scale of the attention scores in this layer, including YaRN's magnitude factor
+    /// on queries and keys.
     pub fn scale(&self, layer: usize) -> f32 {
         match self.rope_scaling {
             RopeScaling::Yarn(yarn) if !self.is_local(layer) => {
@@ -196,18 +202,19 @@ impl Config {
         }
     }
 
-    /// Whether this layer rotates by [`Config::local_rope_frequencies`].
+    /// Returns whether this layer rotates by [`Config::local_rope_frequencies`].
     pub fn is_local(&self, layer: usize) -> bool {
         self.local_rope_base.is_some() && self.window(layer).is_some()
     }
 
-    /// Elements of all keys, or of all values, of one position in one layer.
+    /// Returns the number of key elements per position and layer, which is also the number of value
+    /// elements.
     pub fn kv_width(&self) -> usize {
         self.kv_heads * self.head_dim
     }
 }
 
-/// The keys of one architecture in one file.
+/// The metadata of a file under the keys of one architecture.
 pub(super) struct Keys<'a> {
     pub(super) file: &'a Gguf,
     architecture: &'static Architecture,
@@ -225,7 +232,7 @@ impl Keys<'_> {
         Error::bad_file(format!("{}: {key}{place}: {what}", self.file.name()))
     }
 
-    /// A number from 1 to `most`.
+    /// Reads a required integer from 1 to `most`.
     fn count(&self, name: &str, most: u64) -> Result<usize> {
         match self.find_count(name, most)? {
             Some(n) => Ok(n),
@@ -242,7 +249,7 @@ impl Keys<'_> {
         }
     }
 
-    /// A number above `low` and at most `high`.
+    /// Reads a number greater than `low` and at most `high`; `default` replaces a missing key.
     pub(super) fn number(
         &self,
         name: &str,
@@ -257,7 +264,8 @@ impl Keys<'_> {
         }
     }
 
-    /// The size of a head. Keys and values may have their own keys in the file, but must agree.
+    /// Returns the size of a head. The file may state it separately for keys and values, but both
+    /// must agree.
     fn head_dim(&self, width: usize, heads: usize) -> Result<usize> {
         let most = MAX_WIDTH / heads as u64;
         let head_dim = match self.find_count("attention.key_length", most)? {
@@ -281,7 +289,7 @@ impl Keys<'_> {
         }
     }
 
-    /// Rows of the embedding; the metadata must agree.
+    /// Returns the number of rows of the embedding, which must agree with the metadata.
     fn vocabulary(&self, width: usize) -> Result<usize> {
         let file = self.file.name();
         let info = self.file.tensor("token_embd.weight")?;
@@ -313,7 +321,7 @@ impl Keys<'_> {
         let name = "rope.scaling.type";
         let factor = || self.number("rope.scaling.factor", None, 0.0, 1e6);
         match self.file.find_str(&self.key(name))? {
-            // Files older than the type key have the linear factor alone.
+            // Files that predate the type key have only the linear factor.
             None => match self.file.find_f32(&self.key("rope.scale_linear"))? {
                 None => Ok(RopeScaling::None),
                 Some(_) => {
@@ -357,7 +365,8 @@ impl Keys<'_> {
         Ok(true)
     }
 
-    /// The window, if the architecture has one. A window as long as the context has no effect.
+    /// Reads the window; `None` if there is none or it is at least as long as the context, so that
+    /// it has no effect.
     fn window(&self, context: usize) -> Result<Option<Window>> {
         let name = "attention.sliding_window";
         // Files without a window have 0 or no key.
@@ -386,7 +395,7 @@ impl Keys<'_> {
         Error::unsupported(format!("{file}: {}: {what} is not supported", self.key(name)))
     }
 
-    /// Refuses variants of these architectures that are a different network.
+    /// Refuses variants of the supported architectures that need a different forward pass.
     fn refuse_what_is_not_done(&self) -> Result<()> {
         let name = "expert_count";
         match self.file.find_u64(&self.key(name))? {
@@ -395,7 +404,7 @@ impl Keys<'_> {
             }
             _ => {}
         }
-        // Values of 0 or 1 that have no effect.
+        // The values at which these keys have no effect.
         let neutral = [
             ("final_logit_softcapping", 0.0, "a soft cap of logits"),
             ("attn_logit_softcapping", 0.0, "a soft cap of scores"),

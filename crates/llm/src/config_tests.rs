@@ -1,10 +1,10 @@
-//! Files with one wrong number each, and the published frequencies.
+//! Tests files with one wrong value each, and compares rotary frequencies with published ones.
 
 use super::*;
 use crate::test_file::{Entry, gguf};
 use Entry::{Float, Integer, Text};
 
-/// A small valid model's keys.
+/// Returns the metadata keys of a small valid model.
 fn base() -> Vec<(&'static str, Entry)> {
     vec![
         ("general.architecture", Text("llama")),
@@ -29,7 +29,7 @@ fn config(changes: &[(&'static str, Option<Entry>)], tensors: &[(&str, &[u64])])
     Config::from_gguf(&gguf(&keys, tensors))
 }
 
-/// The same model under another architecture's name, with more of its keys.
+/// Reads the config of that model under a different architecture, with additional keys.
 fn config_of(architecture: &'static str, more: &[(&str, Entry)]) -> Result<Config> {
     let key = |key: &str| match key.strip_prefix("llama.") {
         Some(rest) => format!("{architecture}.{rest}"),

@@ -1,44 +1,44 @@
-//! The forward pass of a model as a graph, shared by all architectures; the architecture's row
-//! holds the differences.
+//! The forward pass of a model as a graph, shared by all architectures; [`Architecture`] holds the
+//! differences.
 //!
 //! Letters in the shapes: `s` tokens of this run (`seq`), `p` cached positions before them
-//! (`past`), `c` positions of the cache per sequence, `n` rows of the cache, `d` width, `h` heads,
-//! `g` key and value heads, `e` head size, `f` feed-forward width, `v` vocabulary.
+//! (`past`), `n` rows of the cache, `d` width, `h` heads, `g` key and value heads, `e` head size,
+//! `f` feed-forward width, `v` vocabulary.
 
 use super::config::{Activation, Architecture, Config};
 use super::rope::{LOCAL_ROPE_FREQUENCIES, ROPE_FREQUENCIES};
 use super::weights::{self, Need, Weight};
-use warploom::base::{DType, Dim, Format, Shape, Symbol};
-use warploom::error::{Error, Result};
-use warploom::ir::{BinaryOp, Graph, NodeId, Op, UnaryOp};
-use warploom::sampling::SampleParams;
+use warploom::graph::{BinaryOp, Graph, NodeId, Op, UnaryOp};
+use warploom::{Error, Result};
+use warploom_core::base::{DType, Dim, Format, Shape, Symbol};
+use warploom_core::sampling::SampleParams;
 
-/// Tokens of this run.
+/// Symbol: the number of tokens of a run.
 pub const SEQ: Symbol = Symbol::new("seq");
-/// Positions in the cache before them.
+/// Symbol: the number of cached positions before the tokens of a run.
 pub const PAST: Symbol = Symbol::new("past");
-/// First row of the sequence in a cache of several sequences.
+/// Symbol: the first cache row of the sequence that a run extends, in a cache of several sequences.
 pub const BASE: Symbol = Symbol::new("base");
 
-/// The KV cache of a decoder: `sequences * context` rows in each layer.
+/// Size and type of a decoder's KV cache: `sequences * context` rows in each layer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub struct CacheShape {
-    /// Sequences.
+    /// Number of sequences.
     pub sequences: usize,
-    /// Positions of each sequence.
+    /// Positions per sequence.
     pub context: usize,
-    /// Element type: f32, or f16 in half the bytes.
+    /// Element type: f32, or f16 for half the memory.
     pub dtype: DType,
 }
 
 impl CacheShape {
-    /// A cache of `sequences` sequences of `context` positions each.
+    /// Describes a cache of `sequences` sequences of `context` positions each.
     pub fn new(sequences: usize, context: usize, dtype: DType) -> CacheShape {
         CacheShape { sequences, context, dtype }
     }
 
-    /// Rows of each layer.
+    /// Returns the number of rows in each layer.
     pub fn rows(&self) -> usize {
         self.sequences * self.context
     }
@@ -50,27 +50,28 @@ impl CacheShape {
 pub enum DecoderInput {
     /// Consecutive tokens of one sequence.
     Tokens,
-    /// One token of one sequence: the one chosen by its previous run, still on the device. Such
-    /// runs need no host round trip.
+    /// One token of one sequence: the token that its previous run chose, which is still on the
+    /// device. Such a run needs no host round trip.
     RunAhead,
     /// One token of each of several sequences.
     Batch,
-    /// The same, with the tokens chosen by the previous run.
+    /// One token of each of several sequences: the tokens that the previous run chose, which are
+    /// still on the device.
     BatchRunAhead,
 }
 
 impl DecoderInput {
-    /// Whether the run has several sequences.
+    /// Returns whether the run has one token of each of several sequences.
     pub fn is_batch(self) -> bool {
         matches!(self, DecoderInput::Batch | DecoderInput::BatchRunAhead)
     }
 
-    /// Whether the tokens are those chosen by the previous run.
+    /// Returns whether the tokens are those that the previous run chose.
     pub fn is_run_ahead(self) -> bool {
         matches!(self, DecoderInput::RunAhead | DecoderInput::BatchRunAhead)
     }
 
-    /// The end of the names of its graphs.
+    /// Returns the suffix of the names of graphs with this input.
     fn suffix(self) -> &'static str {
         match self {
             DecoderInput::Tokens => "",
@@ -81,30 +82,31 @@ impl DecoderInput {
     }
 }
 
-/// The output of a decoder graph, per sequence if it has several.
+/// The output of a decoder graph. For a batch, the size 1 in these shapes is the number of
+/// sequences.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum DecoderOutput {
     /// Nothing: the run only fills the KV cache.
     Nothing,
-    /// The logits after the last token: `[1, v]`, f32.
+    /// The logits after the last token: `[1, vocabulary]`, f32.
     Logits,
-    /// The logits after every token: `[s, v]`, f32.
+    /// The logits after every token: `[seq, vocabulary]`, f32.
     AllLogits,
     /// The id of the largest logit after the last token ([`Op::Greedy`]): `[1]`, u32.
     Greedy,
-    /// A token sampled from the logits after the last token, with the parameters in the last input,
-    /// `sample_params` `[1, 7]` u32 ([`SampleParams`]): `[1]`, u32.
+    /// The id of a token sampled from the logits after the last token: `[1]`, u32. The parameters
+    /// ([`SampleParams`]) are the last input, `sample_params` `[1, 7]`, u32.
     Sample,
 }
 
 impl DecoderOutput {
-    /// Whether the device chooses a token.
+    /// Returns whether the device chooses a token.
     pub fn is_token(self) -> bool {
         matches!(self, DecoderOutput::Greedy | DecoderOutput::Sample)
     }
 
-    /// Its word in the names of graphs.
+    /// Returns the label of this output in the names of graphs.
     fn label(self) -> &'static str {
         match self {
             DecoderOutput::Nothing => "Cache",
@@ -116,18 +118,19 @@ impl DecoderOutput {
     }
 }
 
-/// Name of the state with the keys (`k`) or values (`v`) of a layer.
+/// Returns the name of the state that holds the keys (`k`) or values (`v`) of a layer.
 pub(super) fn cache_name(kind: char, layer: usize) -> String {
     format!("cache.{layer}.{kind}")
 }
 
-/// Name of the state with the token chosen by the last run of each sequence.
+/// Name of the state that holds the token chosen by the last run of each sequence.
 pub(super) const CHOSEN: &str = "chosen";
 
-/// The forward pass over a KV cache. Inputs: `tokens` (not in run-ahead) and `positions`, `[s]` i32. For
-/// a batch also `rows` `[s]`, the cache rows written, `spans` `[s, 2]`, the
-/// first row and one past the last row that each token sees, and, as the first input, `slots`
-/// `[s]`, the sequences, if tokens are chosen. For [`DecoderOutput::Sample`] also `sample_params`.
+/// Builds the forward pass over a KV cache. Inputs, i32: `tokens` (not in run-ahead decoding) and
+/// `positions`, `[s]`; for a batch also `rows` `[s]`, the cache rows to write, and `spans`
+/// `[s, 2]`, the first row and one past the last row that each token attends to. A batch that
+/// chooses or reads chosen tokens has `slots` `[s]`, the sequences, as its first input. For
+/// [`DecoderOutput::Sample`], `sample_params` (u32) is the last input.
 pub(super) fn decoder(
     config: &Config,
     weights: &[Weight],
@@ -187,7 +190,7 @@ pub(super) fn decoder(
         return Ok(b.graph);
     }
 
-    // From here on, one row per sequence or per token.
+    // From here on, `x` has one row per sequence or per token.
     if !input.is_batch() && output != DecoderOutput::AllLogits {
         let last = Op::Slice { axis: 0, start: s - Dim::new(1), len: Dim::new(1), step: 1 };
         x = b.add("last", last, &[x])?; // [1, d]
@@ -210,7 +213,7 @@ pub(super) fn decoder(
             b.add("sample", Op::Sample, &[logits, params])?
         }
         _ => b.add("argmax", Op::Greedy, &[logits])?,
-    }; // [1], or [s] of each sequence
+    }; // [1], or [s] for a batch
     if let Some(chosen) = chosen {
         token = chosen.keep(&mut b, token)?;
     }
@@ -218,23 +221,24 @@ pub(super) fn decoder(
     Ok(b.graph)
 }
 
-/// The slot of a sequence's token in the state of chosen tokens.
+/// The state of chosen tokens, and the slots of it that a run uses.
 struct Chosen {
-    /// `[sequences]` u32.
+    /// The state, `[sequences]` u32.
     state: NodeId,
     at: At,
 }
 
-/// Slots of the state that a run reads and writes.
+/// The slots of the state that a run reads and writes.
 enum At {
-    /// The slot of one sequence.
+    /// The slot of one sequence, by its index.
     Row(Dim),
-    /// The slots of `[s]` sequences.
+    /// The slots of a batch of sequences, by their indices `[s]`.
     Slots(NodeId),
 }
 
 impl Chosen {
-    /// `None` if the run neither chooses nor continues from a chosen token.
+    /// Adds the state to the graph; `None` if the run neither chooses a token nor reads a chosen
+    /// one.
     fn new(
         graph: &mut Graph,
         cache: CacheShape,
@@ -253,7 +257,7 @@ impl Chosen {
         Some(Chosen { state, at })
     }
 
-    /// Stores the chosen tokens and returns them: `[1]`, or `[s]`.
+    /// Stores the chosen tokens in the state and returns them: `[1]`, or `[s]` for a batch.
     fn keep(&self, b: &mut Builder<'_>, token: NodeId) -> Result<NodeId> {
         match &self.at {
             At::Row(at) => {
@@ -269,7 +273,7 @@ impl Chosen {
         }
     }
 
-    /// `state` `[sequences]` -> `[1]`, or `[s]`.
+    /// Reads the slots of `state` `[sequences]`: `[1]`, or `[s]` for a batch.
     fn read(&self, graph: &mut Graph, state: NodeId) -> Result<NodeId> {
         match &self.at {
             At::Row(at) => {
@@ -282,11 +286,11 @@ impl Chosen {
 }
 
 impl Config {
-    /// The forward pass of a model with these hyperparameters whose matrices all have one format,
-    /// over a cache of `context` positions: for plans without a model file.
+    /// Builds the forward pass of a model with these hyperparameters over an f32 cache of `context`
+    /// positions, without a model file. All matrices have the given format.
     ///
     /// # Errors
-    /// Invalid, naming the weight, if a size is not a multiple of the format's block.
+    /// Invalid, naming the weight, if the size of a row is not a multiple of the format's block.
     pub fn graph(&self, format: Format, context: usize, output: DecoderOutput) -> Result<Graph> {
         let stored = |_: &str, _: &[u64], need| Ok((need == Need::Required).then_some(format));
         let cache = CacheShape { sequences: 1, context, dtype: DType::F32 };
@@ -301,16 +305,16 @@ struct Builder<'a> {
     weights: &'a [Weight],
     cache: CacheShape,
     place: Place,
-    /// `s`.
+    /// Number of tokens, `s`.
     tokens: Dim,
 }
 
 /// The cache rows of a run's tokens.
 #[derive(Clone)]
 enum Place {
-    /// Consecutive, after `p` positions of the sequence that begins at this row.
+    /// Consecutive rows, after the first `p` rows of the sequence that begins at this row.
     From(Dim),
-    /// Each in its own row, with a span of visible rows.
+    /// One row for each token, and the span of rows that the token attends to.
     Rows { rows: NodeId, spans: NodeId },
 }
 
@@ -342,7 +346,8 @@ impl Builder<'_> {
         self.product(&format!("blk.{layer}.{name}"), x)
     }
 
-    /// The product with a matrix, with its factor and bias if they exist.
+    /// Multiplies `x` by a weight matrix, and applies the matrix's `scale` and `bias` if they
+    /// exist.
     fn product(&mut self, name: &str, x: NodeId) -> Result<NodeId> {
         let weight = self.weight(&format!("{name}.weight"))?;
         let mut y = self.add(name, Op::linear(), &[x, weight])?;
@@ -355,7 +360,7 @@ impl Builder<'_> {
         Ok(y)
     }
 
-    /// Columns `from..from + len` of `x` `[s, n]`: `[s, len]`.
+    /// Slices columns `from..from + len` from a matrix `x`: `[s, len]`.
     fn columns(&mut self, x: NodeId, from: usize, len: usize) -> Result<NodeId> {
         let op = Op::Slice { axis: 1, start: Dim::from(from), len: Dim::from(len), step: 1 };
         self.add("", op, &[x])
@@ -372,14 +377,14 @@ impl Builder<'_> {
         self.add(format!("blk.{layer}.{name}"), Op::Binary(op), &[a, b])
     }
 
-    /// `x` `[s, heads * e]` -> `[s, heads, e]`.
+    /// Reshapes `x` `[s, heads * e]` to `[s, heads, e]`.
     fn split_heads(&mut self, x: NodeId, heads: usize) -> Result<NodeId> {
         let shape = [self.tokens.clone(), heads.into(), self.config.head_dim.into()];
         self.add("", Op::Reshape(Shape::new(shape)), &[x])
     }
 
-    /// The KV cache of a layer with `x` `[s, g, e]` written: the filled rows of the sequence, `[p +
-    /// s, g, e]`, or all rows, `[n, g, e]`.
+    /// Writes `x` `[s, g, e]` to the KV cache of a layer and returns the filled rows of the
+    /// sequence, `[p + s, g, e]`, or for a batch all rows, `[n, g, e]`.
     fn cached(&mut self, layer: usize, kind: char, x: NodeId) -> Result<NodeId> {
         let name = cache_name(kind, layer);
         let shape = Shape::new([self.cache.rows(), self.config.kv_heads, self.config.head_dim]);
@@ -401,7 +406,7 @@ impl Builder<'_> {
         }
     }
 
-    /// `[s, h * e]`, `[s, g * e]`, `[s, g * e]` from `h` `[s, d]`.
+    /// Computes q `[s, h * e]`, k `[s, g * e]` and v `[s, g * e]` from the operand `h`, `[s, d]`.
     fn queries_keys_values(&mut self, layer: usize, h: NodeId) -> Result<[NodeId; 3]> {
         if !self.architecture.merged {
             let q = self.linear(layer, "attn_q", h)?;
@@ -414,8 +419,8 @@ impl Builder<'_> {
         Ok([self.columns(all, 0, q)?, k, v])
     }
 
-    /// Heads `x` `[s, heads * e]` ready for attention, `[s, heads, e]`: normalised if the
-    /// architecture does so, and rotated by their positions.
+    /// Prepares `x` `[s, heads * e]` for attention, `[s, heads, e]`: normalises each head if the
+    /// architecture does so, and rotates it by its position.
     fn turned(
         &mut self,
         layer: usize,
@@ -432,7 +437,8 @@ impl Builder<'_> {
         self.add(format!("blk.{layer}.rope_{kind}"), op, &[x, positions, turns])
     }
 
-    /// `h` `[s, d]`, positions `[s]` and frequencies `[rope_dim / 2]` -> `[s, d]`.
+    /// Computes attention `[s, d]` from the operand `h`, `[s, d]`; `rope` holds positions `[s]` and
+    /// frequencies `[rope_dim / 2]`.
     fn attention(&mut self, layer: usize, h: NodeId, rope: [NodeId; 2]) -> Result<NodeId> {
         let config = self.config;
         let [q, k, v] = self.queries_keys_values(layer, h)?;
@@ -440,7 +446,7 @@ impl Builder<'_> {
         let k = self.turned(layer, 'k', k, config.kv_heads, rope)?; // [s, g, e]
         let v = self.split_heads(v, config.kv_heads)?; // [s, g, e]
         let k = self.cached(layer, 'k', k)?; // [p + s, g, e] or [n, g, e]
-        let v = self.cached(layer, 'v', v)?; // the same
+        let v = self.cached(layer, 'v', v)?; // [p + s, g, e] or [n, g, e]
         let (causal, past, spans) = match self.place {
             Place::From(_) => (true, Dim::symbol(PAST), None),
             Place::Rows { spans, .. } => (false, Dim::new(0), Some(spans)),
@@ -457,7 +463,7 @@ impl Builder<'_> {
         self.linear(layer, "attn_output", a)
     }
 
-    /// `down(activation(gate(h)) * up(h))`; `h` `[s, d]` -> `[s, d]`.
+    /// Computes `down(activation(gate(h)) * up(h))`, `[s, d]`, from the operand `h`, `[s, d]`.
     fn feed_forward(&mut self, layer: usize, h: NodeId) -> Result<NodeId> {
         let (gate, up) = match self.architecture.merged {
             true => {

@@ -1,16 +1,16 @@
-//! The next token of a text, chosen on the device if that is possible: the readback is then 4 bytes,
-//! a token or the reason for its absence.
+//! Chooses the next token of a text, on the device if possible. Only 4 bytes are then read back: a
+//! token, or the reason that there is none.
 
 use super::decoder::DecoderOutput;
 use super::sampler::{Sampler, Sampling};
 use super::session::Session;
 use super::step::{Output, StepRequest};
-use warploom::error::{Error, Result};
-use warploom::sampling::NoToken;
+use warploom::{Error, Result};
+use warploom_core::sampling::NoToken;
 
 impl Session {
-    /// Runs tokens of the first sequence and chooses the next one, on the device unless that needs
-    /// the host. `seen` is the text with those tokens.
+    /// Runs tokens of the first sequence and chooses the next one, on the device unless the
+    /// sampling needs the host. `seen` holds all tokens of the text, up to and including `tokens`.
     pub(super) async fn choose_next(
         &mut self,
         sampler: &mut Sampler,
@@ -30,7 +30,7 @@ impl Session {
         token.map_err(|e| e.context(format!("position {}", seen.len())))
     }
 
-    /// The error of a sequence without a token at a position.
+    /// Returns the error for a position of a sequence at which no token could be chosen.
     pub(super) fn no_token(&self, sequence: usize, position: usize, why: NoToken) -> Error {
         match self.sequences() {
             1 => why.at(position),
@@ -40,8 +40,8 @@ impl Session {
 }
 
 impl Sampling {
-    /// The output that a run needs for choosing the next token: the token itself if the device can
-    /// choose it, which is a readback of 4 bytes; otherwise logits.
+    /// Returns what a run must output so that the next token can be chosen: the token itself, a
+    /// readback of 4 bytes, if the device can choose it; otherwise logits.
     pub fn output_kind(&self) -> DecoderOutput {
         match (self.is_argmax(), self.penalises()) {
             (true, _) => DecoderOutput::Greedy,
@@ -50,8 +50,9 @@ impl Sampling {
         }
     }
 
-    /// The same as the output of a step, with the parameters of its tokens.
-    pub fn output<'a>(&self, params: &'a [warploom::sampling::SampleParams]) -> Output<'a> {
+    /// Returns [`Sampling::output_kind`] as the output of a step, with `params` if tokens are
+    /// sampled.
+    pub fn output<'a>(&self, params: &'a [warploom_core::sampling::SampleParams]) -> Output<'a> {
         match self.output_kind() {
             DecoderOutput::Greedy => Output::Greedy,
             DecoderOutput::Sample => Output::Sample(params),

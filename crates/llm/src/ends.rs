@@ -1,15 +1,15 @@
-//! The tokens at which generation stops.
+//! Finds the tokens at which generation stops, and makes them control tokens.
 //!
 //! A file names them by role (`eos_token_id` and others), often incompletely, or with a token type
-//! that makes them text. So tokens with a known end-of-turn or end-of-text name are ends as well,
-//! and become control tokens whatever their type in the file: they are never shown, found in a
-//! prompt only where control tokens are, and never in message text. The names are those of
-//! llama.cpp.
+//! that makes them ordinary text. So tokens with a well-known end-of-turn or end-of-text name also
+//! end generation, and become control tokens whatever their type in the file: they are never part
+//! of the output, and are recognised in a prompt only where control tokens are, never in message
+//! text. The names are those of llama.cpp.
 
 use std::collections::HashSet;
 
 use super::vocabulary::{CONTROL, NORMAL, TokenizerSpec, USER_DEFINED, check_id};
-use warploom::error::Result;
+use warploom::Result;
 
 /// Names of tokens that end a text, a turn or a message.
 const NAMES: [&str; 23] = [
@@ -38,7 +38,8 @@ const NAMES: [&str; 23] = [
     "\u{2581}<EOT>",
 ];
 
-/// Names of tokens between files and repositories: an answer does not continue after one.
+/// Names of padding tokens and of tokens between files or repositories: an answer does not continue
+/// after one.
 const BETWEEN_FILES: [&str; 11] = [
     "<PAD>",
     "<REPO>",
@@ -53,26 +54,28 @@ const BETWEEN_FILES: [&str; 11] = [
     "[PAD]",
 ];
 
-/// If a vocabulary has both, `<|end|>` closes a part of an answer, not the answer.
+/// If a vocabulary has both tokens of a pair, `<|end|>` closes a section of an answer, not the
+/// answer.
 const ENDS_PARTS: [[&str; 2]; 2] = [["<|return|>", "<|call|>"], ["<|calls|>", "<|flush|>"]];
 const END_OF_PART: &str = "<|end|>";
 
-/// Tokens of these names, with their ids.
+/// Yields the tokens in [`NAMES`] and [`BETWEEN_FILES`], with their ids.
 fn named(spec: &TokenizerSpec) -> impl Iterator<Item = (u32, &str)> {
     let tokens = (0u32..).zip(spec.tokens.iter().map(String::as_str));
     tokens.filter(|(_, token)| NAMES.contains(token) || BETWEEN_FILES.contains(token))
 }
 
-/// The ids given by the file, with the names of the keys.
+/// Returns the end ids that the file names by role, with their keys.
 fn by_role(spec: &TokenizerSpec) -> [(&'static str, Option<u32>); 3] {
     [("eos_token_id", spec.eos), ("eot_token_id", spec.eot), ("eom_token_id", spec.eom)]
 }
 
-/// Turns the tokens that end an answer into control tokens.
+/// Turns the tokens that end an answer into control tokens, except normal ones that only the file's
+/// keys name.
 pub(super) fn retype(spec: &mut TokenizerSpec) {
     let by_name: Vec<usize> = named(spec).map(|(id, _)| id as usize).collect();
     let by_role = by_role(spec).into_iter().filter_map(|(_, id)| id).chain(spec.ends.clone());
-    // A text token may be part of other text, so it stays text.
+    // A normal token may occur within other text, so it stays a text token.
     let by_role: Vec<usize> = by_role
         .map(|id| id as usize)
         .filter(|id| spec.token_types.get(*id) == Some(&USER_DEFINED))
@@ -90,10 +93,10 @@ pub(super) fn retype(spec: &mut TokenizerSpec) {
     }
 }
 
-/// The tokens at which generation ends.
+/// Returns the ids of the tokens at which generation stops.
 ///
 /// # Errors
-/// Bad file, naming key and id, for an id outside of the vocabulary.
+/// Bad file, naming key and id, for an id outside the vocabulary.
 pub(super) fn of(spec: &TokenizerSpec) -> Result<HashSet<u32>> {
     let mut ends = HashSet::new();
     let has = |names: &[&str; 2]| names.iter().all(|name| spec.tokens.iter().any(|t| t == name));
@@ -164,7 +167,7 @@ mod tests {
         }
         let phi = spec(&[END_OF_PART, "<|return|>", "x"], &types);
         assert_eq!(of(&phi).unwrap(), HashSet::from([0, 1]));
-        // Unless the file marks it as an end.
+        // The file may still mark it as an end.
         let said = TokenizerSpec {
             eos: Some(0),
             ..spec(&[END_OF_PART, "<|return|>", "<|call|>"], &types)

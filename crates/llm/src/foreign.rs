@@ -1,9 +1,10 @@
-//! GGUF files without a model: adapters, projectors, vocabularies and others.
+//! Detects GGUF files that are not models: adapters, projectors, vocabularies and others.
 
-use warploom::error::{Error, Result};
+use warploom::{Error, Result};
 use warploom_models::gguf::{Gguf, Value};
 
-/// A metadata text; `None` also for another type, which other checks report.
+/// Returns a metadata string; `None` if the key is missing or has a different type, which other
+/// checks report.
 fn text<'a>(file: &'a Gguf, key: &str) -> Option<&'a str> {
     match file.value(key) {
         Some(Value::String(text)) => Some(text),
@@ -11,11 +12,11 @@ fn text<'a>(file: &'a Gguf, key: &str) -> Option<&'a str> {
     }
 }
 
-/// Refuses a GGUF file that is not a model, by its `general.type`, its architecture, or missing
-/// parts.
+/// Refuses a GGUF file that is not a model, judged by its `general.type`, its architecture and its
+/// tensors.
 ///
 /// # Errors
-/// Unsupported, naming the key, the kind of file, and what to do.
+/// Unsupported if the file is not a model, with the key, the kind of file, and advice.
 pub(crate) fn refuse_no_model(file: &Gguf) -> Result<()> {
     let refuse = |key: &str, what: &str, advice: &str| {
         Err(Error::unsupported(format!("{}: {key}: {what}, not a model: {advice}", file.name())))
@@ -129,7 +130,7 @@ mod tests {
                 "{words}: {error}"
             );
             assert!(error.to_string().starts_with("test.gguf: "), "{error}");
-            // Opening a model reports it.
+            // Opening the file as a model reports the same error.
             let opened = crate::Model::from_gguf(file).unwrap_err();
             assert_eq!(opened.to_string(), error.to_string());
         }

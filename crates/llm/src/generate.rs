@@ -1,4 +1,4 @@
-//! From a prompt to text, one token at a time.
+//! Generates text from a prompt, one token at a time.
 
 use std::ops::ControlFlow;
 use std::time::Duration;
@@ -8,24 +8,25 @@ use super::sampler::{Sampler, Sampling};
 use super::session::Session;
 use super::tokenizer::{EncodeOptions, Tokenizer};
 use super::utf8::Utf8Stream;
-use warploom::base::platform::Clock;
-use warploom::error::{Error, Result};
+use warploom::{Error, Result};
+use warploom_core::base::platform::Clock;
 
-/// Generation settings.
+/// Settings for text generation.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct GenerateOptions {
-    /// Maximum tokens to generate.
+    /// Maximum number of tokens to generate.
     pub max_tokens: usize,
     /// How the next token is chosen.
     pub sampling: Sampling,
-    /// Parses the names of control tokens in the prompt as these tokens.
+    /// Whether names of control tokens in the prompt are parsed as control tokens.
     pub parse_special: bool,
-    /// Continues after the model's end tokens.
+    /// Whether generation continues after the model's end tokens.
     pub ignore_stop: bool,
 }
 
-/// At most 256 tokens with default sampling; the prompt is plain text, and an end token stops.
+/// At most 256 tokens with default sampling; the prompt is plain text, and generation stops at an
+/// end token.
 impl Default for GenerateOptions {
     fn default() -> GenerateOptions {
         GenerateOptions {
@@ -44,25 +45,25 @@ crate::setters!(GenerateOptions {
     ignore_stop: bool,
 });
 
-/// Events during generation.
+/// An event during generation.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum Event<'a> {
-    /// The prompt has been read; its number of tokens.
+    /// The prompt, which has this number of tokens, has been processed.
     Prompt(usize),
-    /// More text, in whole characters.
+    /// The next chunk of generated text, in complete characters.
     Text(&'a str),
 }
 
-/// Event callback, which returns whether to continue. `Send` on native builds, as the calling
-/// futures are.
+/// Event callback; returns whether to continue. `Send` on native builds, like the futures that call
+/// it.
 #[cfg(not(target_arch = "wasm32"))]
 pub type OnEvent<'a> = dyn FnMut(Event<'_>) -> ControlFlow<()> + Send + 'a;
-/// Event callback, which returns whether to continue.
+/// Event callback; returns whether to continue.
 #[cfg(target_arch = "wasm32")]
 pub type OnEvent<'a> = dyn FnMut(Event<'_>) -> ControlFlow<()> + 'a;
 
-/// The reason generation ended.
+/// Why generation ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Finish {
@@ -72,12 +73,12 @@ pub enum Finish {
     Length,
     /// The context is full.
     Context,
-    /// The caller interrupted it.
+    /// The event callback returned `Break`.
     Interrupted,
 }
 
 impl Finish {
-    /// Its word in reports: `stop`, `length`, `context`, `interrupted`.
+    /// Returns the name for reports: `stop`, `length`, `context` or `interrupted`.
     pub fn name(self) -> &'static str {
         match self {
             Finish::Stop => "stop",
@@ -94,35 +95,38 @@ impl Finish {
 pub struct Generated {
     /// The text, without the prompt.
     pub text: String,
-    /// Its tokens, without an end token.
+    /// The tokens of the text, without the end token that stopped generation.
     pub tokens: Vec<u32>,
-    /// Tokens of the prompt.
+    /// Number of tokens in the prompt.
     pub prompt_tokens: usize,
-    /// Why it ended.
+    /// Why generation ended.
     pub finish: Finish,
     /// Time from the start to the first token.
     pub first_token: Duration,
-    /// Time from the first token to the last.
+    /// Time from the first token to the end of generation.
     pub decode: Duration,
 }
 
 impl Generated {
-    /// Prompt tokens per second, including the first plan.
+    /// Returns the prompt tokens per second until the first token, including the time to make
+    /// plans.
     pub fn prefill_rate(&self) -> f64 {
         self.prompt_tokens as f64 / self.first_token.as_secs_f64().max(1e-9)
     }
 
-    /// Tokens per second after the first one.
+    /// Returns the tokens per second after the first one.
     pub fn decode_rate(&self) -> f64 {
         self.tokens.len().saturating_sub(1) as f64 / self.decode.as_secs_f64().max(1e-9)
     }
 }
 
 impl Session {
-    /// Reads a prompt and generates text, passing each part to `on_event`.
+    /// Runs a prompt after the cached positions of the first sequence and generates text, passing
+    /// it to `on_event` as it arrives.
     ///
     /// # Errors
-    /// Invalid, if the prompt is empty or does not fit the context; device errors.
+    /// Invalid if the prompt is empty, cannot be encoded or does not fit in the context, if a
+    /// sampling setting is out of range, or if the logits yield no token; device errors.
     pub async fn generate_async(
         &mut self,
         prompt: &str,
@@ -136,11 +140,11 @@ impl Session {
         self.generate_tokens_async(&prompt_tokens, &[], options, on_event).await
     }
 
-    /// As [`Session::generate_async`], from the tokens of a prompt. `before` is the text already in
-    /// the cache, for the repetition penalty.
+    /// Same as [`Session::generate_async`], for a prompt given as tokens. `before` holds the tokens
+    /// already in the cache, for the repetition penalty.
     ///
     /// # Errors
-    /// As [`Session::generate_async`].
+    /// Same as [`Session::generate_async`].
     pub async fn generate_tokens_async(
         &mut self,
         prompt_tokens: &[u32],
@@ -180,7 +184,7 @@ impl Session {
         Ok(writer.end(ended, first))
     }
 
-    /// Generates with a host round trip between the tokens.
+    /// Generates with a host round trip for each token.
     async fn write_on(&mut self, writer: &mut Writer<'_>, sampler: &mut Sampler) -> Result<Finish> {
         loop {
             if writer.left() == 0 {
@@ -197,7 +201,7 @@ impl Session {
         }
     }
 
-    /// Generates with on-device sampling, run ahead of the host.
+    /// Generates by run-ahead decoding, with on-device sampling.
     async fn write_ahead(&mut self, writer: &mut Writer<'_>) -> Result<Finish> {
         let sampling = &writer.options.sampling;
         let mut ahead = RunAhead::new(self, 0, sampling.output_kind())?;
@@ -220,10 +224,10 @@ impl Session {
         Ok(finish)
     }
 
-    /// As [`Session::generate_async`], blocking.
+    /// Blocking version of [`Session::generate_async`].
     ///
     /// # Errors
-    /// As [`Session::generate_async`].
+    /// Same as [`Session::generate_async`].
     #[cfg(not(target_arch = "wasm32"))]
     pub fn generate(
         &mut self,
@@ -231,13 +235,13 @@ impl Session {
         options: &GenerateOptions,
         on_event: &mut OnEvent<'_>,
     ) -> Result<Generated> {
-        warploom::base::platform::block_on(self.generate_async(prompt, options, on_event))
+        warploom_core::base::platform::block_on(self.generate_async(prompt, options, on_event))
     }
 
-    /// As [`Session::generate_tokens_async`], blocking.
+    /// Blocking version of [`Session::generate_tokens_async`].
     ///
     /// # Errors
-    /// As [`Session::generate_async`].
+    /// Same as [`Session::generate_async`].
     #[cfg(not(target_arch = "wasm32"))]
     pub fn generate_tokens(
         &mut self,
@@ -247,16 +251,16 @@ impl Session {
         on_event: &mut OnEvent<'_>,
     ) -> Result<Generated> {
         let generated = self.generate_tokens_async(prompt_tokens, before, options, on_event);
-        warploom::base::platform::block_on(generated)
+        warploom_core::base::platform::block_on(generated)
     }
 }
 
-/// The text so far and its event callback.
+/// Collects the generated text and passes it to the event callback.
 struct Writer<'a> {
     tokenizer: &'a Tokenizer,
     options: &'a GenerateOptions,
     on_event: &'a mut OnEvent<'a>,
-    /// The prompt with the text before and after it.
+    /// The tokens before the prompt, of the prompt, and generated after it.
     seen: Vec<u32>,
     stream: Utf8Stream,
     out: Generated,
@@ -282,12 +286,13 @@ impl<'a> Writer<'a> {
         Writer { tokenizer, options, on_event, seen, stream: Utf8Stream::new(), out }
     }
 
-    /// Tokens that may still be generated.
+    /// Returns the number of tokens that may still be generated.
     fn left(&self) -> usize {
         self.options.max_tokens.saturating_sub(self.out.tokens.len())
     }
 
-    /// The first token: the prompt has been read.
+    /// Reports that the prompt has been processed, then appends the first token. Returns why
+    /// generation ends, if it does.
     fn begin(&mut self, token: u32) -> Result<Option<Finish>> {
         if (self.on_event)(Event::Prompt(self.out.prompt_tokens)).is_break() {
             return Ok(Some(Finish::Interrupted));
@@ -295,7 +300,7 @@ impl<'a> Writer<'a> {
         self.take(token)
     }
 
-    /// Takes the next token; returns the reason generation ends, if it does.
+    /// Appends the next token; returns why generation ends, if it does.
     fn take(&mut self, token: u32) -> Result<Option<Finish>> {
         if self.tokenizer.is_stop(token) && !self.options.ignore_stop {
             return Ok(Some(Finish::Stop));
@@ -304,11 +309,11 @@ impl<'a> Writer<'a> {
         self.seen.push(token);
         let text = self.stream.push(self.tokenizer.token_bytes(token)?);
         self.out.text.push_str(&text);
-        let told = text.is_empty() || (self.on_event)(Event::Text(&text)).is_continue();
-        Ok((!told).then_some(Finish::Interrupted))
+        let goes_on = text.is_empty() || (self.on_event)(Event::Text(&text)).is_continue();
+        Ok((!goes_on).then_some(Finish::Interrupted))
     }
 
-    /// The result; `first` is the time of the first token.
+    /// Flushes the rest of the text and returns the result; `first` is the time of the first token.
     fn end(mut self, finish: Finish, first: Clock) -> Generated {
         self.out.finish = finish;
         self.out.decode = first.elapsed();

@@ -1,4 +1,4 @@
-//! Language models: from a GGUF file to text.
+//! Language model inference: loads a GGUF file or a Hugging Face folder, and generates text.
 //!
 //! A chat in ten lines:
 //!
@@ -22,8 +22,8 @@
 //! # }
 //! ```
 //!
-//! Below that, a session takes steps. Here the prompt of one text and eight more tokens, which the
-//! device chooses without waiting for the host:
+//! One level below, a session runs steps. This example runs a prompt and decodes eight more tokens,
+//! which the device chooses without waiting for the host:
 //!
 //! ```no_run
 //! use warploom_llm::{Model, Output, Session, StepRequest};
@@ -42,21 +42,21 @@
 //! # }
 //! ```
 //!
-//! Plain names block and exist on native targets only; their `_async` twins exist everywhere.
-//! Structs of options and results may get more fields, and enums more variants: options have a
-//! constructor and setters.
+//! Functions with an `_async` version block and exist on native targets only; the `_async` versions
+//! exist everywhere. Structs may gain fields and enums may gain variants in later versions, so
+//! options are built with a constructor or `Default`, and setters.
 //!
 //! The text side is independent of the device: `tokenizer` and `utf8` convert text to ids and back,
 //! `config` reads a model's hyperparameters, `sampler` picks the next id from logits.
 //! `architecture` is the table of differences between models, `weights` finds the tensors, `rope`
-//! computes the rotary frequencies, `decoder` builds the forward pass as a graph. `builder` makes a
-//! session: `planner` plans its runs, `prewarm` does so early, `upload` brings the weights to the
-//! device. `session` keeps weights and KV cache there and replays a plan for each step; `step` is
-//! its interface, `batch` decodes several sequences at once, `device_sampling` chooses the next
-//! token, `run_ahead` decodes several tokens without a host round trip. `generate` goes from a
-//! prompt to text, `chat` from messages to an answer, `perplexity` measures how well the model
-//! predicts a text. `huggingface` presents a folder of safetensors as a GGUF file, and `quantize`
-//! writes one with smaller weights.
+//! computes the rotary frequencies, `decoder` builds the forward pass as a graph. `builder` builds
+//! a session: `planner` plans its runs, `prewarm` plans the first ones early, `upload` copies the
+//! weights to the device. `session` keeps weights and KV cache there and replays a plan for each
+//! step; `step` is its interface, `batch` decodes several sequences at once, `device_sampling`
+//! chooses the next token, `run_ahead` decodes several tokens without a host round trip. `generate`
+//! continues a prompt, `chat` answers messages, `perplexity` measures how well the model predicts a
+//! text. `huggingface` presents a folder of safetensors as a GGUF file, and `quantize` writes a
+//! GGUF file with quantised weights.
 
 mod architecture;
 mod batch;

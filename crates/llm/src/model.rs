@@ -1,4 +1,4 @@
-//! A model file, read and checked: config, tokenizer, tensors.
+//! Opens a model file: reads and checks its config, tokenizer and tensors.
 
 use std::sync::Arc;
 
@@ -8,18 +8,18 @@ use super::decoder::{self, CacheShape, DecoderInput, DecoderOutput};
 use super::huggingface::Folder;
 use super::tokenizer::Tokenizer;
 use super::weights::{self, Weight};
-use warploom::base::DType;
-use warploom::error::{Error, Result};
-use warploom::ir::Graph;
+use warploom::graph::Graph;
 use warploom::provider::DeviceKind;
+use warploom::{Error, Result};
+use warploom_core::base::DType;
 use warploom_models::gguf::Gguf;
 
-/// Width from which GPUs keep weights in groups ([`Format::kept`](warploom::base::Format::kept)).
-/// Measured on an H200: groups made Qwen2.5-0.5B (width 896, rows of 4,864 for `down`) 4 % slower
-/// through Vulkan and 10 % through CUDA.
+/// Minimum model width for which weights are repacked for GPUs in groups of 256
+/// ([`Format::kept`](warploom_core::base::Format::kept)). On an H200, groups made Qwen2.5-0.5B
+/// (width 896, rows of 4,864 for `down`) 4 % slower through Vulkan and 10 % slower through CUDA.
 const GROUPED: usize = 2048;
 
-/// A model, ready for a device.
+/// A model file that has been read and checked, ready to be loaded onto a device.
 pub struct Model {
     file: Gguf,
     config: Config,
@@ -27,14 +27,15 @@ pub struct Model {
     weights: Vec<Weight>,
 }
 
-warploom::base::debug_as!(Model, |this| file: this.file.name(), weights: this.weights.len());
+warploom_core::base::debug_as!(Model, |this| file: this.file.name(), weights: this.weights.len());
 
 impl Model {
-    /// Opens a GGUF file, or a Hugging Face folder (or a file in one), whose weights are copied
-    /// into memory.
+    /// Opens a GGUF file, or a Hugging Face folder, given by its path or by a file in it. The
+    /// weights of a folder are copied into memory.
     ///
     /// # Errors
-    /// Missing or wrong contents of the file, naming file, field and offset.
+    /// Io if a file cannot be read; bad file or unsupported, naming file, field and offset, for its
+    /// contents.
     #[cfg(not(target_arch = "wasm32"))]
     pub fn open(
         path: impl AsRef<std::path::Path>,
@@ -46,10 +47,11 @@ impl Model {
         }
     }
 
-    /// The small trained model embedded in the crate: 7.3 M parameters, Q4_K, short stories.
+    /// Opens the small model embedded in the crate: 7.3 M parameters, Q4_K_M, trained on short
+    /// stories.
     ///
     /// # Errors
-    /// None, as the crate's tests check.
+    /// None; the crate's tests open it.
     #[cfg(feature = "embedded-model")]
     pub fn embedded() -> Result<Arc<Model>> {
         Model::from_gguf(Gguf::from_bytes(
@@ -58,10 +60,10 @@ impl Model {
         )?)
     }
 
-    /// The model of an open file.
+    /// Reads and checks the model in an open GGUF file.
     ///
     /// # Errors
-    /// Missing or wrong contents of the file, naming file, field and offset.
+    /// Bad file or unsupported, naming file, field and offset, for the contents of the file.
     pub fn from_gguf(file: Gguf) -> Result<Arc<Model>> {
         if !file.is_whole()? {
             return Err(Error::bad_file(format!(
@@ -87,39 +89,41 @@ impl Model {
         Ok(Arc::new(Model { file, config, tokenizer, weights }))
     }
 
-    /// The file.
+    /// Returns the GGUF file that the model was read from.
     pub fn file(&self) -> &Gguf {
         &self.file
     }
 
-    /// Its hyperparameters.
+    /// Returns the hyperparameters.
     pub fn config(&self) -> &Config {
         &self.config
     }
 
-    /// Its tokenizer.
+    /// Returns the tokenizer.
     pub fn tokenizer(&self) -> &Tokenizer {
         &self.tokenizer
     }
 
-    /// The forward pass over a cache of `context` positions in f32, as a graph. Inputs `tokens` and
-    /// `positions`, `[seq]` i32; symbols [`SEQ`](super::SEQ) and [`PAST`](super::PAST).
+    /// Builds the forward pass over an f32 cache of `context` positions, as a graph. Its inputs are
+    /// `tokens` and `positions`, `[seq]` i32, its symbols [`SEQ`](super::SEQ) and
+    /// [`PAST`](super::PAST).
     ///
     /// # Errors
-    /// None for a model that opened; otherwise errors of graph building.
+    /// Errors of graph building; none are expected for a model that has been opened.
     pub fn graph(&self, context: usize, output: DecoderOutput) -> Result<Graph> {
         let cache = CacheShape { sequences: 1, context, dtype: DType::F32 };
         self.graph_with(&self.weights, cache, DecoderInput::Tokens, output)
     }
 
-    /// The forward pass over the KV cache of several sequences, for tokens of one of them or one
-    /// token of each, as a session runs it on a device of this kind. Weights have the formats that
-    /// the device keeps; on a CPU, those of the file. For one token of each, the inputs of
-    /// [`Model::graph`] are followed by `rows` `[seq]` and `spans` `[seq, 2]`, i32; for one
-    /// sequence of several there is one more symbol, [`BASE`](super::BASE).
+    /// Builds the forward pass as a session runs it on a device of this kind. Weights have the
+    /// layouts that the device uses; on a CPU, the formats of the file. For a batch, the inputs of
+    /// [`Model::graph`] are followed by `rows` `[seq]` and `spans` `[seq, 2]`, i32, and preceded by
+    /// `slots` `[seq]`, i32, if the device chooses tokens; in run-ahead decoding, `tokens` is
+    /// absent. If the run extends one sequence of several, [`BASE`](super::BASE) is a further
+    /// symbol.
     ///
     /// # Errors
-    /// As [`Model::graph`].
+    /// Same as [`Model::graph`].
     pub fn graph_on(
         &self,
         kind: DeviceKind,
@@ -130,7 +134,7 @@ impl Model {
         self.graph_with(&self.weights_on(kind), cache, input, output)
     }
 
-    /// The same, with weights in these formats.
+    /// Same as [`Model::graph_on`], with the given weights.
     pub(super) fn graph_with(
         &self,
         weights: &[Weight],
@@ -141,7 +145,8 @@ impl Model {
         decoder::decoder(&self.config, weights, cache, input, output)
     }
 
-    /// The weights in the formats that a device keeps; on a CPU, those of the file.
+    /// Returns the weights in the layouts that a device of this kind uses; on a CPU, in the formats
+    /// of the file.
     pub(super) fn weights_on(&self, kind: DeviceKind) -> Vec<Weight> {
         let grouped = self.config.width >= GROUPED;
         let kept = |weight: &Weight| match (kind, weight.shape.last()) {
@@ -153,19 +158,19 @@ impl Model {
         self.weights.iter().map(kept).collect()
     }
 
-    /// Bytes of all weights on a device.
+    /// Returns the size of all weights on a device, in bytes.
     pub fn weight_bytes(&self) -> u64 {
         self.weights.iter().filter_map(stored_bytes).sum()
     }
 
-    /// Weight bytes read per token: all but the embedding, of which only one row is read, unless it
-    /// is also the output matrix.
+    /// Returns the weight bytes read per token. The embedding counts only if it is also the output
+    /// matrix; otherwise a token reads just one row of it.
     pub fn bytes_per_token(&self) -> u64 {
         let read = |weight: &&Weight| weight.name != "token_embd.weight" || self.config.tied_output;
         self.weights.iter().filter(read).filter_map(stored_bytes).sum()
     }
 
-    /// KV cache bytes of one position, in all layers, for this element type.
+    /// Returns the KV cache bytes of one position in all layers, for this element type.
     pub fn cache_bytes_per_token(&self, dtype: DType) -> u64 {
         (self.config.layers * 2 * self.config.kv_width()) as u64 * dtype.bytes()
     }

@@ -1,4 +1,4 @@
-//! Plans of a session, and the model on its device that they are made for.
+//! Makes the plans of a session. [`DeviceModel`] holds everything that they depend on.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -7,13 +7,13 @@ use super::decoder::{BASE, CacheShape, DecoderInput, DecoderOutput, PAST};
 use super::model::Model;
 use super::shape_buckets::class_of_key;
 use super::weights::Weight;
-use warploom::base::{ComputeMode, ShapeClass, SymbolValues};
-use warploom::error::Result;
-use warploom::ir::{Graph, computing_in};
+use warploom::Result;
+use warploom::graph::{Graph, computing_in};
 use warploom::plan::Plan;
 use warploom::runtime::Runtime;
+use warploom_core::base::{ComputeMode, ShapeClass, SymbolValues};
 
-/// The use of a plan.
+/// Identifies a plan of a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct PlanKey {
     pub(super) input: DecoderInput,
@@ -22,11 +22,11 @@ pub(super) struct PlanKey {
     pub(super) output: DecoderOutput,
 }
 
-/// A model on a device: all that its plans depend on. It never changes, so that threads share it.
+/// A model on a device: everything that its plans depend on. Immutable, so threads can share it.
 pub(super) struct DeviceModel {
     pub(super) runtime: Runtime,
     pub(super) model: Arc<Model>,
-    /// In the formats that the device keeps.
+    /// The weights, in the formats in which the device stores them.
     pub(super) weights: Vec<Weight>,
     pub(super) cache: CacheShape,
     pub(super) mode: ComputeMode,
@@ -34,26 +34,27 @@ pub(super) struct DeviceModel {
 }
 
 impl DeviceModel {
-    /// The graph of a run.
+    /// Builds the graph of a run, in the compute mode of the session.
     pub(super) fn graph(&self, input: DecoderInput, output: DecoderOutput) -> Result<Graph> {
         computing_in(&self.model.graph_with(&self.weights, self.cache, input, output)?, self.mode)
     }
 
-    /// Its plan for a shape bucket.
+    /// Plans `graph` for a shape bucket.
     pub(super) fn plan(&self, graph: &Graph, class: &ShapeClass) -> Result<Plan> {
         let mut options = self.runtime.plan_options();
         options.deterministic |= self.deterministic;
         Plan::new(graph, class, self.runtime.device().profile(), &options)
     }
 
-    /// Its plan for a shape bucket, after a search for the fastest engines if tuning asks for it.
+    /// Plans `graph` for a shape bucket, after a search for the fastest engines if tuning at first
+    /// use is enabled.
     pub(super) fn tuned_plan(&self, graph: &Graph, class: &ShapeClass) -> Result<Plan> {
         #[cfg(not(target_arch = "wasm32"))]
         self.runtime.tune_at_first_use(graph, class, &self.runtime.plan_options())?;
         self.plan(graph, class)
     }
 
-    /// The symbol values of a run of a sequence.
+    /// Returns the symbol values of a run that follows `past` cached positions of `sequence`.
     pub(super) fn symbols(&self, sequence: usize, past: usize) -> SymbolValues {
         let symbols = SymbolValues::new().with(PAST, past as u64);
         match self.cache.sequences {
@@ -63,14 +64,14 @@ impl DeviceModel {
     }
 }
 
-/// A plan and its graph, prewarmed before its first use.
+/// A prewarmed plan and its graph.
 pub(super) struct Ready {
     pub(super) key: PlanKey,
     pub(super) graph: Graph,
     pub(super) plan: Plan,
 }
 
-/// Makes the plans of a session, and keeps the graphs for later ones.
+/// Makes the plans of a session, and keeps their graphs for later plans.
 pub(super) struct Planner {
     on: Arc<DeviceModel>,
     graphs: HashMap<(DecoderInput, DecoderOutput), Arc<Graph>>,
@@ -78,7 +79,7 @@ pub(super) struct Planner {
 }
 
 impl Planner {
-    /// With plans that are ready.
+    /// Creates a planner that starts with the prewarmed plans in `ready`.
     pub(super) fn new(on: Arc<DeviceModel>, ready: Vec<Ready>) -> Planner {
         let (mut graphs, mut plans) = (HashMap::new(), HashMap::new());
         for Ready { key, graph, plan } in ready {
@@ -88,8 +89,8 @@ impl Planner {
         Planner { on, graphs, ready: plans }
     }
 
-    /// The plan of a key: the one that is ready, or a new one, which is made without blocking the
-    /// thread that polls.
+    /// Returns the plan for `key`: the prewarmed one if it has not been taken yet, otherwise a new
+    /// one, made without blocking the polling thread.
     pub(super) async fn take(&mut self, key: PlanKey) -> Result<Plan> {
         if let Some(plan) = self.ready.remove(&key) {
             return Ok(plan);
@@ -105,12 +106,12 @@ impl Planner {
         Ok(plan)
     }
 
-    /// A new plan of a key.
+    /// Makes a new plan for `key`.
     pub(super) fn plan(&mut self, key: PlanKey) -> Result<Plan> {
         self.plan_in(&class_of_key(key, self.on.cache), key.input, key.output)
     }
 
-    /// A new plan for a shape class.
+    /// Makes a new plan for a shape class.
     pub(super) fn plan_in(
         &mut self,
         class: &ShapeClass,

@@ -1,50 +1,54 @@
-//! Splits text into words before byte-level BPE merges inside each: `tokenizer.ggml.pre`.
+//! Splits text into words, by the rules that `tokenizer.ggml.pre` names. Byte-level BPE then merges
+//! inside each word.
 //!
-//! A name has one or more patterns, applied in turn, each to the parts left by the previous one;
-//! text between the matches of a pattern is a part too. The patterns are those of the models'
-//! training: changing a character changes ids.
+//! A pre-tokenizer has one or more patterns. Each splits every part that the previous pattern
+//! produced into its matches and the text between them. The patterns are those that the models were
+//! trained with: changing one character can change token ids.
 
-use warploom::error::{Error, Result};
+use warploom::{Error, Result};
 
-/// GPT-2's words: contractions, letters, numbers, other signs, each with one leading space.
+/// GPT-2's pattern: contractions, and runs of letters, of digits or of other symbols, each run with
+/// an optional leading space.
 pub(super) const GPT2: &str =
     r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+";
-/// Llama 3's: numbers in groups of three, line ends kept with the signs before them.
+/// Llama 3's pattern: numbers in groups of up to three digits; line ends stay with the punctuation
+/// before them.
 const LLAMA3: &str = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
-/// Qwen 2's: the same with single digits.
+/// Qwen 2's pattern: Llama 3's, but with single digits.
 const QWEN2: &str = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
-/// Qwen 3.5's: the same with marks among the letters.
+/// Qwen 3.5's pattern: Qwen 2's, but combining marks count as letters.
 const QWEN35: &str = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+|\p{N}| ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
-/// GPT-4o's: words are split at capitals, contractions stay with the word.
+/// GPT-4o's pattern: words are split at capitals, and contractions stay with their word.
 const GPT4O: &str = r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+";
-/// Mistral's Tekken: the same without contractions, single digits.
+/// Mistral's Tekken pattern: GPT-4o's, but without contractions and with single digits.
 const TEKKEN: &str = r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+";
-/// DeepSeek V3's last step: a sign keeps the Latin letters after it.
+/// DeepSeek V3's last pattern: ASCII punctuation keeps the Latin letters after it.
 const DEEPSEEK3: &str = r##"[!"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+| ?[\p{P}\p{S}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"##;
-/// Seed-Coder's: line ends separate from the signs before them.
+/// Seed-Coder's pattern: Qwen 2's, but line ends are separate from the punctuation before them.
 const SEED: &str = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1}| ?[^\s\p{L}\p{N}\r\n]+|\s*[\r\n]+|\s+(?!\S)|\s+";
-/// Ling's.
+/// Ling's pattern: Qwen 2's, written with possessive quantifiers.
 const BAILING: &str = r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]++[\r\n]*|\s*[\r\n]|\s+(?!\S)|\s+";
-/// BLOOM's: anything but a space, bracket or end-of-phrase sign.
+/// BLOOM's pattern: anything but white space, parentheses, `|` and the punctuation that ends a
+/// phrase.
 const BLOOM: &str = " ?[^(\\s|.,!?\u{2026}\u{3002}\u{ff0c}\u{3001}\u{964}\u{6d4}\u{60c})]+";
-/// One digit each.
+/// Matches a single digit.
 pub(super) const DIGIT: &str = r"\p{N}";
 
-/// A pre-tokenizer.
+/// A pre-tokenizer: how a text is split into words.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct PreTokenizer {
-    /// Its values of `tokenizer.ggml.pre`.
+    /// The values of `tokenizer.ggml.pre` that select it.
     pub(super) names: &'static [&'static str],
-    /// Applied in this order.
+    /// Split patterns, in the order in which they are applied.
     pub(super) patterns: &'static [&'static str],
-    /// A word that is a token as a whole becomes that token, whatever the merges.
+    /// Whether a word that is itself a token becomes that token without any merges.
     pub(super) ignore_merges: bool,
-    /// Whether text gets the begin token by default.
+    /// Whether a BOS token is added before a text by default.
     pub(super) add_bos: bool,
 }
 
 impl PreTokenizer {
-    /// By merges only, without a begin token.
+    /// Creates a pre-tokenizer whose words are always merged from bytes, without a BOS token.
     const fn new(
         names: &'static [&'static str],
         patterns: &'static [&'static str],
@@ -52,7 +56,7 @@ impl PreTokenizer {
         PreTokenizer { names, patterns, ignore_merges: false, add_bos: false }
     }
 
-    /// Whole words first, and a begin token.
+    /// Creates a pre-tokenizer whose words are first looked up whole, with a BOS token.
     const fn whole(
         names: &'static [&'static str],
         patterns: &'static [&'static str],
@@ -135,7 +139,8 @@ pub(super) static ALL: [PreTokenizer; 16] = [
     PreTokenizer::new(&["default"], &[r"[\p{P}\$\+<=>\^~\|]+", GPT2, r"\p{N}+", "[0-9][0-9][0-9]"]),
 ];
 
-/// The pre-tokenizer of a name; an empty name is `default`, as in files without the key.
+/// Returns the pre-tokenizer with this name. An empty name, as in files without the key, means
+/// `default`.
 pub(super) fn by_name(pre: &str) -> Result<&'static PreTokenizer> {
     let name = if pre.is_empty() { "default" } else { pre };
     ALL.iter().find(|p| p.names.contains(&name)).ok_or_else(|| {

@@ -1,4 +1,5 @@
-//! Prewarming: plans of the first text, made and compiled on a thread while weights are uploaded.
+//! Prewarming: makes the plans of the first text and compiles their kernels on a background thread
+//! while weights are uploaded.
 
 use std::sync::Arc;
 
@@ -8,20 +9,21 @@ use super::planner::{DeviceModel, PlanKey, Ready};
 use super::shape_buckets::class_of_key;
 use super::shape_buckets::{CLASSES, bucket_of};
 #[cfg(not(target_arch = "wasm32"))]
-use warploom::error::Result;
+use warploom::Result;
 use warploom::provider::{DeviceKind, DeviceProfile};
 
-/// The shape of the first text of a new session.
+/// The prompt length and the output that are expected of the first text of a new session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Expected {
-    /// Tokens of its prompt.
+    /// Number of prompt tokens.
     pub(super) tokens: usize,
     /// The output after the prompt and after each later token.
     pub(super) output: DecoderOutput,
 }
 
 impl Expected {
-    /// The plans of such a text: for its prompt, and for later tokens if that is a different plan.
+    /// Returns the keys of the plans for the prompt, and of the plan for later tokens if that is a
+    /// different one.
     fn keys(&self, profile: &DeviceProfile) -> (Vec<PlanKey>, Option<PlanKey>) {
         let one = |tokens: usize, output| {
             let bucket = bucket_of(tokens).ok()?;
@@ -40,7 +42,7 @@ impl Expected {
     }
 }
 
-/// Plans of the first text in the making.
+/// Prewarming in progress.
 pub(super) struct Prewarm {
     #[cfg(not(target_arch = "wasm32"))]
     thread: Option<(std::thread::JoinHandle<Vec<Ready>>, Arc<Done>)>,
@@ -48,10 +50,10 @@ pub(super) struct Prewarm {
 
 #[cfg(not(target_arch = "wasm32"))]
 impl Prewarm {
-    /// Makes plans for the expected text on a thread, and compiles their kernels. Errors there are
-    /// ignored: the plan is made again on first use.
+    /// Starts making plans and compiling kernels for the expected text on a background thread.
+    /// Errors there are ignored: a plan that failed is made again on first use.
     pub(super) fn begin(on: &Arc<DeviceModel>, expected: Option<Expected>) -> Prewarm {
-        // A search must have the device to itself for its measurements.
+        // A tuning search needs the device to itself while it measures.
         let expected = expected.filter(|_| !on.runtime.searches_at_first_use());
         let Some(expected) = expected else { return Prewarm { thread: None } };
         let (on, done) = (on.clone(), Arc::new(Done::default()));
@@ -64,16 +66,16 @@ impl Prewarm {
         Prewarm { thread: thread.ok().map(|thread| (thread, done)) }
     }
 
-    /// Waits for the plans.
+    /// Waits for the thread and returns its plans.
     pub(super) async fn end(self) -> Vec<Ready> {
         let Some((thread, done)) = self.thread else { return Vec::new() };
         done.wait().await;
-        // The thread has nothing left to do. A panic there costs its plans.
+        // The thread is done, so this does not block. If it panicked, its plans are lost.
         thread.join().unwrap_or_default()
     }
 }
 
-/// A browser page has one thread.
+/// Does nothing, since a browser page has only one thread.
 #[cfg(target_arch = "wasm32")]
 impl Prewarm {
     pub(super) fn begin(_: &Arc<DeviceModel>, _: Option<Expected>) -> Prewarm {
@@ -85,14 +87,14 @@ impl Prewarm {
     }
 }
 
-/// Whether a thread has ended, for a future.
+/// Whether a thread has ended, and the waker of the future that waits for its end.
 #[cfg(not(target_arch = "wasm32"))]
 #[derive(Default)]
 struct Done(std::sync::Mutex<(bool, Option<std::task::Waker>)>);
 
 #[cfg(not(target_arch = "wasm32"))]
 impl Done {
-    /// No code panics while the lock is held, so the state is always consistent.
+    /// Locks the state. No code panics while the lock is held, so the state is always consistent.
     fn state(&self) -> std::sync::MutexGuard<'_, (bool, Option<std::task::Waker>)> {
         self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
@@ -112,7 +114,7 @@ impl Done {
     }
 }
 
-/// Marks the end of a thread, even after a panic.
+/// Marks a thread as ended when it is dropped, even after a panic.
 #[cfg(not(target_arch = "wasm32"))]
 struct DoneOnDrop(Arc<Done>);
 
@@ -140,13 +142,14 @@ fn ready(on: &DeviceModel, expected: Expected) -> Vec<Ready> {
         Ok(Ready { key, graph, plan })
     };
     let mut ready: Vec<Ready> = prompt.into_iter().flat_map(made).collect();
-    // Only the kernels of the first token: with cold caches it would wait for the others, too.
+    // Only the kernels of the prompt: with cold caches, the first token would wait for the others
+    // too.
     let kernels = ready.iter().flat_map(|ready| ready.plan.recording.kernels.clone());
     let kernels: Vec<_> = kernels.collect();
     let compiling: Vec<_> = kernels.iter().map(|kernel| device.compile(kernel)).collect();
     ready.extend(next.map(made).into_iter().flatten());
     for compiled in compiling {
-        let _ = warploom::base::platform::block_on(compiled);
+        let _ = warploom_core::base::platform::block_on(compiled);
     }
     ready
 }
@@ -178,7 +181,7 @@ mod tests {
             keys(1, DecoderOutput::Greedy, &gpu),
             [(DecoderInput::Tokens, 0, DecoderOutput::Greedy), ahead(DecoderOutput::Greedy)]
         );
-        // If the host chooses, or nothing runs ahead, one plan serves both.
+        // If the host chooses, or nothing runs ahead, one plan serves the prompt and later tokens.
         assert_eq!(
             keys(1, DecoderOutput::Logits, &gpu),
             [(DecoderInput::Tokens, 0, DecoderOutput::Logits)]

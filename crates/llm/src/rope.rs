@@ -1,16 +1,17 @@
-//! Rotary frequencies: tensors that are computed from the config and not read from the file.
+//! Computes the rotary frequencies: tensors that follow from the config instead of being read from
+//! the file.
 
 use super::config::{Config, ROPE_FACTORS, RopeScaling};
 use super::weights;
-use warploom::error::{Error, Result};
+use warploom::{Error, Result};
 use warploom_models::gguf::Gguf;
 
-/// Name of the bound table of rotary frequencies.
+/// Tensor name of the table of rotary frequencies.
 pub(super) const ROPE_FREQUENCIES: &str = "rope.frequencies";
-/// The same for sliding-window layers with separate frequencies.
+/// Tensor name of the table for sliding-window layers, if these have their own frequencies.
 pub(super) const LOCAL_ROPE_FREQUENCIES: &str = "rope.frequencies.local";
 
-/// The values of a table of this name; `None` for a tensor of the file.
+/// Computes the table with this name; `None` if `name` is a tensor of the file.
 pub(super) fn table(file: &Gguf, config: &Config, name: &str) -> Result<Option<Vec<f32>>> {
     match name {
         ROPE_FREQUENCIES => {
@@ -26,11 +27,12 @@ pub(super) fn table(file: &Gguf, config: &Config, name: &str) -> Result<Option<V
 }
 
 impl Config {
-    /// Angle in radians by which pair `i` of a head turns from one position to the next:
-    /// `[rope_dim / 2]`. `factors`, the values of [`ROPE_FACTORS`], divide them.
+    /// Returns the rotary frequencies, `[rope_dim / 2]`: the angles in radians by which each pair
+    /// of a head turns from one position to the next. They are divided by `factors`, the values of
+    /// [`ROPE_FACTORS`], if there are any.
     ///
     /// # Errors
-    /// Bad file, if `factors` has another length or holds a number that is not above 0.
+    /// Bad file if `factors` has the wrong length or an element that is not finite and above 0.
     pub fn rope_frequencies(&self, factors: Option<&[f32]>) -> Result<Vec<f32>> {
         let half = self.rope_dim / 2;
         if let Some(factors) = factors {
@@ -54,8 +56,9 @@ impl Config {
         Ok((0..half).map(frequency).collect())
     }
 
-    /// As [`Config::rope_frequencies`], for layers of which [`Config::is_local`] is true; `None` if
-    /// no layer has separate frequencies.
+    /// Returns the rotary frequencies of the layers for which [`Config::is_local`] is true,
+    /// `[rope_dim / 2]`; `None` if there are no such frequencies. Unlike
+    /// [`Config::rope_frequencies`], they are never scaled or divided by factors.
     pub fn local_rope_frequencies(&self) -> Option<Vec<f32>> {
         let base = self.local_rope_base?;
         Some((0..self.rope_dim / 2).map(|i| self.plain_frequency(base, i) as f32).collect())
@@ -67,7 +70,8 @@ impl Config {
 }
 
 impl RopeScaling {
-    /// A frequency, in radians a position, after scaling.
+    /// Scales a frequency, in radians per position. YaRN, which also depends on the pair, is
+    /// applied by [`Yarn::apply`](super::yarn::Yarn::apply) instead.
     fn apply(self, frequency: f64) -> f64 {
         match self {
             RopeScaling::None | RopeScaling::Yarn(_) => frequency,

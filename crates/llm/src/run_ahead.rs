@@ -7,18 +7,19 @@ use super::decoder::{DecoderInput, DecoderOutput};
 use super::planner::PlanKey;
 use super::session::Session;
 use super::step::{NextToken, StepOutput};
-use warploom::error::{Error, Result};
 use warploom::provider::DeviceKind;
 use warploom::runtime::Begun;
-use warploom::sampling::{NoToken, SampleParams};
+use warploom::{Error, Result};
+use warploom_core::sampling::{NoToken, SampleParams};
 
-/// Runs in flight on a GPU. Three hide the host's work and wake-up latency for one; at the end of a
-/// text the others are wasted.
+/// Maximum runs in flight on a GPU. While the host handles one run, the other three hide its work
+/// and wake-up latency; at the end of a text they are wasted.
 const RUNS_AHEAD: usize = 4;
 
 impl Session {
-    /// `count` tokens of one sequence; `params` holds one entry for each if they are sampled. After
-    /// an error the cache is as before.
+    /// Decodes `count` tokens of one sequence. If they are sampled, `params` has one entry per
+    /// token. After an error, the sequence has as many filled positions as before, but no chosen
+    /// token.
     pub(super) async fn run_ahead(
         &mut self,
         sequence: usize,
@@ -38,9 +39,9 @@ impl Session {
         tokens.map(StepOutput::from_next)
     }
 
-    /// Runs in flight at once if the device chooses the tokens: more than one if run-ahead decoding
-    /// is faster than a step for each token. On a CPU there is no wait to hide, and runs after the
-    /// end of the text would be wasted.
+    /// Returns the maximum number of runs in flight if the device chooses the tokens: more than one
+    /// if run-ahead decoding is faster than a step for each token. On a CPU it is 1: there is no
+    /// wait to hide, and runs after the end of the text would be wasted.
     pub fn runs_ahead(&self) -> usize {
         match self.device().profile().kind {
             DeviceKind::Cpu => 1,
@@ -50,7 +51,7 @@ impl Session {
 }
 
 /// Runs of one sequence, each continuing from the token that the previous one chose on the device.
-/// Runs not read when it is dropped are discarded.
+/// Runs that are unread when this value is dropped are discarded.
 pub(super) struct RunAhead<'s> {
     session: &'s mut Session,
     sequence: usize,
@@ -61,7 +62,8 @@ pub(super) struct RunAhead<'s> {
 }
 
 impl RunAhead<'_> {
-    /// Runs of a sequence that continue from the token of its last one.
+    /// Prepares run-ahead decoding of a sequence, which continues from the token that its last run
+    /// chose.
     pub(super) fn new(
         session: &mut Session,
         sequence: usize,
@@ -73,17 +75,17 @@ impl RunAhead<'_> {
         Ok(RunAhead { session, sequence, output, most, running: VecDeque::new() })
     }
 
-    /// Whether a run must be read before another begins.
+    /// Returns whether a run must be read before another can begin.
     pub(super) fn is_full(&self) -> bool {
         self.running.len() >= self.most
     }
 
-    /// Runs begun and not read.
+    /// Returns the number of runs that have begun but are unread.
     pub(super) fn running(&self) -> usize {
         self.running.len()
     }
 
-    /// Free positions of the context after the runs in flight.
+    /// Returns the number of positions that the context has left after the runs in flight.
     pub(super) fn room(&self) -> usize {
         self.session.context() - self.session.past[self.sequence] - self.running.len()
     }
@@ -99,7 +101,7 @@ impl RunAhead<'_> {
         PlanKey { input: DecoderInput::RunAhead, bucket: 0, output: self.output }
     }
 
-    /// Submits the next run; with the parameters of its token if that is sampled.
+    /// Submits the next run. `params` are the sampling parameters of its token, if it is sampled.
     pub(super) async fn begin(&mut self, params: Option<&SampleParams>) -> Result<()> {
         self.check_room(1)?;
         let position = self.session.past[self.sequence] + self.running.len();
@@ -107,14 +109,14 @@ impl RunAhead<'_> {
         inputs.extend(params.map(SampleParams::bytes));
         let symbols = self.session.symbols(self.sequence, position);
         let key = self.key();
-        // Unknown until all of them are read.
+        // Unknown until all runs are read.
         self.session.chosen[self.sequence] = false;
         let instance = self.session.instance(key).await?;
         self.running.push_back(instance.begin_async(symbols, inputs).await?);
         Ok(())
     }
 
-    /// The token of the oldest unread run; `None` if there is none.
+    /// Waits for the oldest unread run and returns its token; `None` if all runs are read.
     pub(super) async fn next(&mut self) -> Result<Option<u32>> {
         let Some(begun) = self.running.pop_front() else { return Ok(None) };
         let key = self.key();
@@ -130,7 +132,7 @@ impl RunAhead<'_> {
         Ok(Some(token))
     }
 
-    /// The tokens of `count` runs.
+    /// Performs `count` runs and returns their tokens.
     async fn all(&mut self, count: usize, params: &[SampleParams]) -> Result<Vec<NextToken>> {
         let mut tokens = Vec::with_capacity(count);
         for run in 0..count {
@@ -143,7 +145,7 @@ impl RunAhead<'_> {
         Ok(tokens)
     }
 
-    /// Appends the token of the oldest unread run; false if there is none.
+    /// Appends the token of the oldest unread run; returns false if all runs are read.
     async fn read_into(&mut self, tokens: &mut Vec<NextToken>) -> Result<bool> {
         let Some(token) = self.next().await? else { return Ok(false) };
         let position = self.session.past[self.sequence];
@@ -151,7 +153,7 @@ impl RunAhead<'_> {
         Ok(true)
     }
 
-    /// Waits for the remaining runs, so that none of their failures is lost.
+    /// Waits for the unread runs, so that none of their errors is lost.
     pub(super) async fn finish(mut self) -> Result<()> {
         let key = self.key();
         while let Some(begun) = self.running.pop_front() {

@@ -1,17 +1,19 @@
-//! Run-ahead decoding of several sequences: as `run_ahead`, with one token of each in every run.
+//! Run-ahead decoding of several sequences: same as `run_ahead`, but each run decodes one token of
+//! every sequence.
 
 use super::batch::{bucket_of, params_words};
 use super::decoder::{DecoderInput, DecoderOutput, SEQ};
 use super::planner::PlanKey;
 use super::session::Session;
 use super::step::{NextToken, StepOutput};
-use warploom::base::SymbolValues;
-use warploom::error::{Error, Result};
-use warploom::sampling::SampleParams;
+use warploom::{Error, Result};
+use warploom_core::base::SymbolValues;
+use warploom_core::sampling::SampleParams;
 
 impl Session {
-    /// `count` tokens of each sequence, by runs; `params` holds one entry for each if they are
-    /// sampled. After an error the cache is as before.
+    /// Decodes `count` tokens of each sequence, and returns those of the first run first. If they
+    /// are sampled, `params` has one entry per token in the same order. After an error, the
+    /// sequences have as many filled positions as before, but no chosen tokens.
     pub(super) async fn run_ahead_batch(
         &mut self,
         sequences: &[usize],
@@ -28,7 +30,7 @@ impl Session {
             (symbols.clone(), inputs)
         });
         let args: Vec<_> = args.collect();
-        // Unknown until all of them are done.
+        // Unknown until all runs are done.
         sequences.iter().for_each(|sequence| self.chosen[*sequence] = false);
         let bucket = bucket_of(sequences.len());
         let key = PlanKey { input: DecoderInput::BatchRunAhead, bucket, output };

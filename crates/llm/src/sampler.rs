@@ -1,30 +1,32 @@
-//! The next token from the logits: penalty, top-k, top-p, min-p, temperature, draw.
+//! Chooses the next token from the logits: repetition penalty, top-k, top-p, min-p, temperature,
+//! random choice.
 //!
 //! The steps run in that order, which is llama.cpp's: the filters see the probabilities at
-//! temperature 1, and the temperature only shapes the draw among the remaining tokens. All but the
-//! penalty is `warploom::sampling`, in integer arithmetic with one random number per position, which
-//! devices implement too: a seed gives the same text wherever the logits are the same.
+//! temperature 1, and the temperature only affects the choice among the remaining tokens. All steps
+//! but the penalty are implemented in `warploom_core::sampling`, in integer arithmetic with one
+//! random number per position. Devices implement them too, so a seed yields the same text wherever
+//! the logits are the same.
 
-use warploom::error::{Error, Result};
-use warploom::sampling::{Choice, NoToken, SampleParams, choose};
+use warploom::{Error, Result};
+use warploom_core::sampling::{Choice, NoToken, SampleParams, choose};
 
-/// How the next token is chosen. The defaults are those of its fields.
+/// How the next token is chosen.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Sampling {
-    /// Divides the logits before the draw. 0 is greedy: the largest logit, the lowest id among
-    /// equals. Default 0.8.
+    /// Divides the logits before a token is sampled. 0 means greedy: the token with the largest
+    /// logit, or the one with the lowest id among equals. Default 0.8.
     pub temperature: f32,
-    /// Only this many of the best tokens may be drawn; 0 is no limit. Default 40.
+    /// Number of most probable tokens to sample from; 0 means no limit. Default 40.
     pub top_k: usize,
-    /// Only the fewest best tokens whose probabilities sum to this may be drawn, at least one;
-    /// 1 is no limit. Default 0.95.
+    /// Samples only from the smallest set of most probable tokens whose probabilities sum to at
+    /// least this, and from at least one; 1 means no limit. Default 0.95.
     pub top_p: f32,
-    /// Only tokens at least this probable relative to the best may be drawn; 0 is no limit.
-    /// Default 0.05.
+    /// Samples only from tokens whose probability is at least this fraction of the highest one; 0
+    /// means no limit. Default 0.05.
     pub min_p: f32,
-    /// Positive logits of recent tokens are divided by this and negative ones multiplied; 1 is
-    /// off. Default 1.
+    /// Divides positive logits of recent tokens, and multiplies negative ones; 1 disables the
+    /// penalty. Default 1.
     pub repetition_penalty: f32,
     /// Window of the repetition penalty, in tokens. Default 64.
     pub repeat_last_n: usize,
@@ -57,30 +59,31 @@ crate::setters!(Sampling {
 });
 
 impl Sampling {
-    /// Always the most probable token; no penalty.
+    /// Returns settings that always choose the most probable token, without a penalty.
     pub fn greedy() -> Sampling {
         Sampling { temperature: 0.0, ..Sampling::default() }
     }
 
-    /// Whether the choice is the plain argmax of the logits.
+    /// Returns whether the choice is the plain argmax of the logits.
     pub fn is_argmax(&self) -> bool {
         self.temperature == 0.0 && !self.penalises()
     }
 
-    /// Whether recent tokens change the logits, which only the host implements. If not,
+    /// Returns whether the repetition penalty is enabled. Only the host implements it; without it,
     /// [`Sampling::params`] is all that a device needs.
     pub fn penalises(&self) -> bool {
         self.repetition_penalty != 1.0 && self.repeat_last_n > 0
     }
 
-    /// The sampling parameters of the token after `position` others, with penalties applied.
+    /// Returns the sampling parameters for the token after `position` others. They do not include
+    /// the repetition penalty, which must already be applied to the logits.
     pub fn params(&self, position: usize) -> SampleParams {
         let greedy = self.temperature == 0.0;
         let natural = std::f64::consts::LOG2_E / f64::from(self.temperature);
         let fixed = |share: f32, units: u64| (f64::from(share) * units as f64) as u32;
         SampleParams {
             scale: if greedy { 0.0 } else { natural as f32 },
-            // A value that does not fit means no limit.
+            // A value that does not fit in u32 means no limit.
             top_k: if greedy { 1 } else { u32::try_from(self.top_k).unwrap_or(0) },
             top_p: if self.top_p < 1.0 { fixed(self.top_p, 1 << 32) } else { u32::MAX },
             min_p: fixed(self.min_p, 1 << 31),
@@ -119,32 +122,33 @@ impl Sampling {
 pub struct Sampler {
     sampling: Sampling,
     choice: Choice,
-    /// Distinct recent ids.
+    /// Ids of the recent tokens, without duplicates.
     penalised: Vec<u32>,
 }
 
 impl Sampler {
-    /// A sampler of these settings.
+    /// Creates a sampler with these settings.
     ///
     /// # Errors
-    /// Invalid, naming the field of `sampling` that is out of range.
+    /// Invalid, naming the field, if a field of `sampling` is out of range.
     pub fn new(sampling: Sampling) -> Result<Sampler> {
         sampling.check()?;
         Ok(Sampler { sampling, choice: Choice::default(), penalised: Vec::new() })
     }
 
-    /// Its settings.
+    /// Returns the settings.
     pub fn sampling(&self) -> &Sampling {
         &self.sampling
     }
 
-    /// The next token id. `logits` is `[vocabulary]`, changed by the penalty; minus infinity
-    /// forbids a token. `recent` is the text so far, oldest first: its length is the position that
-    /// selects the random number.
+    /// Chooses the next token and returns its id. `logits` has one value per vocabulary entry, and
+    /// the repetition penalty modifies it; minus infinity forbids a token. `recent` is the whole
+    /// text so far, oldest token first; its length is the position that selects the random number.
     ///
     /// # Errors
-    /// Invalid: no logits, a NaN or plus infinity (with its index), every token forbidden, or a
-    /// recent id outside the vocabulary.
+    /// Invalid if `logits` is empty, a logit is NaN or plus infinity (the error names its index),
+    /// every token is forbidden, or the repetition penalty is enabled and a recent id is outside
+    /// the vocabulary.
     pub fn sample(&mut self, logits: &mut [f32], recent: &[u32]) -> Result<u32> {
         if self.sampling.penalises() {
             check_numbers(logits)?;
@@ -158,7 +162,8 @@ impl Sampler {
         })
     }
 
-    /// Divides positive logits of recent tokens, multiplies negative ones, each once.
+    /// Applies the repetition penalty: divides positive logits of recent tokens and multiplies
+    /// negative ones, once per distinct token.
     fn penalise(&mut self, logits: &mut [f32], recent: &[u32]) -> Result<()> {
         let penalty = self.sampling.repetition_penalty;
         let from = recent.len().saturating_sub(self.sampling.repeat_last_n);
@@ -185,7 +190,7 @@ impl Sampler {
     }
 }
 
-/// Refuses a NaN or plus infinity.
+/// Returns an error if a logit is NaN or plus infinity.
 fn check_numbers(logits: &[f32]) -> Result<()> {
     match logits.iter().position(|l| l.is_nan() || *l == f32::INFINITY) {
         Some(index) => {
@@ -200,12 +205,12 @@ fn check_numbers(logits: &[f32]) -> Result<()> {
 mod tests {
     use super::*;
 
-    /// No filters: the plain softmax.
+    /// Returns settings without filters: the plain softmax.
     fn plain(seed: u64) -> Sampling {
         Sampling { temperature: 1.0, top_k: 0, top_p: 1.0, min_p: 0.0, seed, ..Default::default() }
     }
 
-    /// The count of each id in `n` draws.
+    /// Counts how often each id is chosen in `n` samples.
     fn counts(sampling: Sampling, logits: &[f32], n: usize) -> Vec<usize> {
         let mut sampler = Sampler::new(sampling).unwrap();
         let mut counts = vec![0; logits.len()];

@@ -7,29 +7,31 @@ use std::collections::HashMap;
 use tokenizers::models::bpe::Merges;
 
 use super::vocabulary::{NORMAL, TokenizerSpec, type_of};
-use warploom::error::{Error, Result};
+use warploom::{Error, Result};
 
-/// The space character in tokens.
+/// The character that stands for a space in tokens.
 const SPACE: char = '\u{2581}';
-/// The same as a string.
+/// [`SPACE`] as a string.
 pub(super) const SPACE_TEXT: &str = "\u{2581}";
 
-/// Maximum bytes of a merged token; those in use have less than 100. Each is split at every
-/// position, so the cost is quadratic in its length.
+/// Maximum bytes of a token that merges can produce; real ones have fewer than 100. Each is split
+/// at every position, so the cost is quadratic in its length.
 const MAX_PIECE_BYTES: usize = 256;
 
-/// A text in the spelling of its tokens; `prefix` puts a space before it.
+/// Replaces each space of a text with U+2581, as in tokens. If `prefix` is set, a space is put
+/// before the text first.
 pub(super) fn spelled(text: &str, prefix: bool) -> String {
     let space = if prefix { SPACE_TEXT } else { "" };
     space.to_owned() + &text.replace(' ', SPACE_TEXT)
 }
 
-/// The text of a token spelling.
+/// Replaces each U+2581 with a space: the inverse of [`spelled`] without a prefix.
 pub(super) fn plain(spelled: &str) -> String {
     spelled.replace(SPACE, " ")
 }
 
-/// The offset in `text` of byte `at` of its plain form, in which U+2581 is a space.
+/// Maps byte offset `at` in the plain form of `text`, in which each U+2581 is a space, to the
+/// corresponding offset in `text`.
 pub(super) fn origin(text: &str, at: usize) -> usize {
     let mut plain = 0;
     for (offset, c) in text.char_indices() {
@@ -42,10 +44,10 @@ pub(super) fn origin(text: &str, at: usize) -> usize {
     text.len()
 }
 
-/// The byte of a byte token, `<0x00>` to `<0xFF>`.
+/// Parses a byte token, `<0x00>` to `<0xFF>`.
 ///
 /// # Errors
-/// Bad file, naming the element, for another text.
+/// Bad file, naming the element, if the token does not have this form.
 pub(super) fn byte(index: usize, token: &str) -> Result<u8> {
     let digits = token.strip_prefix("<0x").and_then(|rest| rest.strip_suffix('>'));
     let is_byte = |digits: &&str| {
@@ -61,7 +63,8 @@ pub(super) fn byte(index: usize, token: &str) -> Result<u8> {
     })
 }
 
-/// The merges implied by the scores, best first: all pairs whose joined text is a token.
+/// Derives the merges from the scores, best first: all pairs of tokens whose joined text is a
+/// token.
 ///
 /// # Errors
 /// Bad file, naming the element, if scores are missing or NaN, or a token is too long.

@@ -1,5 +1,5 @@
-//! A small vocabulary trained by the Python package: its ids of unusual strings, and refused
-//! variants.
+//! Tests a small vocabulary trained by the Python package: the ids of unusual strings, and variants
+//! that must be refused.
 
 use serde_json::Value as Json;
 
@@ -18,7 +18,7 @@ fn list<T: serde::de::DeserializeOwned>(json: &Json) -> Vec<T> {
     serde_json::from_value(json.clone()).unwrap()
 }
 
-/// The spec of this vocabulary.
+/// Returns the spec of this vocabulary; `prefix` is its `add_space_prefix`.
 fn spec(prefix: bool) -> TokenizerSpec {
     let golden = golden();
     TokenizerSpec {
@@ -46,7 +46,7 @@ fn ids_are_those_of_the_python_package() {
         assert!(strings.len() > 60);
         for (text, want) in strings.iter().zip(golden[key].as_array().unwrap()) {
             let want: Vec<u32> = list(want);
-            // With a prefix this package adds none after a user-defined token; llama.cpp does.
+            // After a user-defined token, the package adds no space prefix, but llama.cpp does.
             let user_defined = want.iter().skip(1).any(|id| [3, 4].contains(id));
             if prefix && user_defined {
                 continue;

@@ -1,7 +1,7 @@
 //! A model on a device: weights, KV cache, and the plans that run it.
 //!
-//! Each plan is made on first use of a shape bucket and kept. A steady decode step is one
-//! recording, one submit and one wait, and allocates no device memory.
+//! Each plan is made on the first use of its shape bucket, and kept. From then on, a decode step is
+//! one recording, one submit and one wait, and allocates no device memory.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -13,32 +13,32 @@ use super::model::Model;
 use super::planner::{DeviceModel, PlanKey, Planner};
 use super::shape_buckets::{CLASSES, bucket_of};
 use super::step::{Output, StepOutput};
-use warploom::base::{ComputeMode, DType, ShapeClass, SymbolValues};
-use warploom::error::{Error, Result};
 use warploom::plan::Plan;
 use warploom::provider::{Device, DeviceKind, DeviceProfile};
 use warploom::runtime::{DeviceTensors, Instance};
+use warploom::{Error, Result};
+use warploom_core::base::{ComputeMode, DType, ShapeClass, SymbolValues};
 
-/// Maximum sequences of a session.
+/// Maximum number of sequences in a session.
 pub const MAX_SEQUENCES: usize = 64;
 
-/// A model on a device: weights, KV cache, and the plans that run it. [`Session::builder`] makes
-/// one, [`Session::step`](Session::step_async) runs it.
+/// A model on a device: weights, KV cache, and the plans that run it. [`Session::builder`] creates
+/// one, [`Session::step`](Session::step_async) runs tokens.
 pub struct Session {
     on: Arc<DeviceModel>,
     tensors: DeviceTensors,
     planner: Planner,
     instances: HashMap<PlanKey, Instance>,
-    /// Filled positions of each sequence.
+    /// Number of filled positions of each sequence.
     pub(super) past: Vec<usize>,
-    /// Whether the device holds the token that follows them.
+    /// For each sequence, whether the device holds its chosen next token.
     pub(super) chosen: Vec<bool>,
 }
 
-warploom::base::debug_as!(Session, |this| model: this.on.model, device: this.device().profile().id(), past: this.past);
+warploom_core::base::debug_as!(Session, |this| model: this.on.model, device: this.device().profile().id(), past: this.past);
 
 impl Session {
-    /// Settings of a session with this model.
+    /// Returns a builder for a session with this model.
     pub fn builder<'a>(model: Arc<Model>) -> SessionBuilder<'a> {
         SessionBuilder::new(model)
     }
@@ -49,9 +49,8 @@ impl Session {
         Session { on, tensors, planner, instances: HashMap::new(), past, chosen }
     }
 
-    /// Default precision of products with packed weights: `Int8`, as in llama.cpp; `F32` on
-    /// software GPUs, which gain nothing from it, and in browsers, some of which lack packed 8-bit
-    /// dot products.
+    /// Returns the default compute mode: `Int8`, as in llama.cpp; `F32` on software GPUs, which
+    /// gain nothing from `Int8`, and in browsers, some of which lack packed 8-bit dot products.
     pub fn default_mode(profile: &DeviceProfile) -> ComputeMode {
         match profile.kind {
             _ if cfg!(target_arch = "wasm32") => ComputeMode::F32,
@@ -60,8 +59,8 @@ impl Session {
         }
     }
 
-    /// Default element type of the KV cache: f32 in `F32`, which is exact; otherwise f16, as in
-    /// llama.cpp, because it halves the memory traffic of a long context.
+    /// Returns the default element type of the KV cache: f32 in the exact mode `F32`; otherwise
+    /// f16, as in llama.cpp, because it halves the memory traffic of a long context.
     pub fn default_cache(mode: ComputeMode) -> DType {
         match mode {
             ComputeMode::F32 => DType::F32,
@@ -69,63 +68,64 @@ impl Session {
         }
     }
 
-    /// Element type of the KV cache.
+    /// Returns the element type of the KV cache.
     pub fn cache_type(&self) -> DType {
         self.on.cache.dtype
     }
 
-    /// Precision of products with packed weights.
+    /// Returns the compute mode of matrix products.
     pub fn mode(&self) -> ComputeMode {
         self.on.mode
     }
 
-    /// The model.
+    /// Returns the model.
     pub fn model(&self) -> &Arc<Model> {
         &self.on.model
     }
 
-    /// The device it is on.
+    /// Returns the device that the session runs on.
     pub fn device(&self) -> &Arc<dyn Device> {
         self.on.runtime.device()
     }
 
-    /// Positions of the KV cache per sequence.
+    /// Returns the number of positions in the KV cache per sequence.
     pub fn context(&self) -> usize {
         self.on.cache.context
     }
 
-    /// Sequences of the KV cache.
+    /// Returns the number of sequences in the KV cache.
     pub fn sequences(&self) -> usize {
         self.on.cache.sequences
     }
 
-    /// Plans made so far: one for each shape bucket and requested output.
+    /// Returns the number of plans used so far: one for each kind of input, shape bucket and
+    /// output.
     pub fn plans(&self) -> usize {
         self.instances.len()
     }
 
-    /// Filled positions of the first sequence.
+    /// Returns the number of filled positions of the first sequence.
     pub fn past(&self) -> usize {
         self.past_of(0)
     }
 
-    /// Filled positions of a sequence; 0 for an unknown sequence.
+    /// Returns the number of filled positions of a sequence; 0 if there is no such sequence.
     pub fn past_of(&self, sequence: usize) -> usize {
         self.past.get(sequence).copied().unwrap_or(0)
     }
 
-    /// Drops positions of the first sequence from `past` on.
+    /// Drops the positions of the first sequence from `past` on.
     ///
     /// # Errors
-    /// Invalid, if fewer are filled.
+    /// Invalid if fewer than `past` positions are filled.
     pub fn truncate(&mut self, past: usize) -> Result<()> {
         self.truncate_sequence(0, past)
     }
 
-    /// Drops positions of a sequence from `past` on.
+    /// Drops the positions of a sequence from `past` on.
     ///
     /// # Errors
-    /// Invalid, if fewer are filled, or for an unknown sequence.
+    /// Invalid if fewer than `past` positions are filled, or if there is no such sequence.
     pub fn truncate_sequence(&mut self, sequence: usize, past: usize) -> Result<()> {
         self.check_sequence(sequence)?;
         let filled = self.past_of(sequence);
@@ -146,7 +146,7 @@ impl Session {
         }
     }
 
-    /// Refuses to go on from a token if the last run of a sequence chose none.
+    /// Returns an error if the last run of a sequence chose no token to continue from.
     pub(super) fn check_chosen(&self, sequence: usize) -> Result<()> {
         match self.chosen[sequence] {
             true => Ok(()),
@@ -156,7 +156,7 @@ impl Session {
         }
     }
 
-    /// The error of `count` more tokens than the context has room for.
+    /// Returns the error for `count` more tokens than the context has room for.
     pub(super) fn no_room(&self, sequence: usize, count: usize) -> Error {
         let (past, context) = (self.past_of(sequence), self.context());
         let text =
@@ -178,7 +178,7 @@ impl Session {
         }
     }
 
-    /// Tokens of one sequence, in chunks.
+    /// Runs tokens of one sequence, in chunks.
     pub(super) async fn run_tokens(
         &mut self,
         sequence: usize,
@@ -187,7 +187,7 @@ impl Session {
     ) -> Result<StepOutput> {
         self.check_sequence(sequence)?;
         self.check_tokens(sequence, tokens)?;
-        // Logits of many tokens are large, so fewer stay on the device at once.
+        // Logits of many tokens are large, so chunks are smaller if all logits are returned.
         let (most, early) = match output {
             Output::AllLogits => (CLASSES[2].1, output),
             _ => (CLASSES[3].1, Output::Nothing),
@@ -231,12 +231,12 @@ impl Session {
         Ok(outputs.into_iter().next().unwrap_or_default())
     }
 
-    /// The symbol values of a run of a sequence.
+    /// Returns the symbol values of a run that follows `past` cached positions of `sequence`.
     pub(super) fn symbols(&self, sequence: usize, past: usize) -> SymbolValues {
         self.on.symbols(sequence, past)
     }
 
-    /// The plan of a key, made on first use.
+    /// Returns the instance for `key`, made on first use.
     pub(super) async fn instance(&mut self, key: PlanKey) -> Result<&Instance> {
         match self.instances.entry(key) {
             Entry::Occupied(entry) => Ok(entry.into_mut()),
@@ -249,7 +249,7 @@ impl Session {
         }
     }
 
-    /// The plan that runs one token and gives `output`, for reports.
+    /// Returns the plan of a run of one token that computes `output`. For reports.
     ///
     /// # Errors
     /// Errors of planning.
@@ -261,8 +261,8 @@ impl Session {
         }
     }
 
-    /// A plan for exactly these lengths of the first sequence, for reports, and the values of its
-    /// symbols.
+    /// Makes a plan for exactly `tokens` tokens after `past` positions of the first sequence, and
+    /// returns it with the values of its symbols. For reports.
     ///
     /// # Errors
     /// Errors of planning.
@@ -280,12 +280,12 @@ impl Session {
         Ok((self.planner.plan_in(&class, DecoderInput::Tokens, output)?, symbols))
     }
 
-    /// Weights and KV cache, to run other plans over them.
+    /// Returns the weights and the KV cache, for running other plans on them.
     pub fn device_tensors(&mut self) -> &mut DeviceTensors {
         &mut self.tensors
     }
 
-    /// Bytes of weights and KV cache on the device.
+    /// Returns the size of weights and KV cache on the device in bytes.
     pub fn device_bytes(&self) -> u64 {
         self.tensors.bytes()
     }

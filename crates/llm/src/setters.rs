@@ -1,6 +1,6 @@
-//! Setters of option structs, which may get more fields.
+//! Defines setters for option structs, which are non-exhaustive because they may get more fields.
 
-/// Adds to a struct one consuming setter for each of these public fields.
+/// Adds a consuming setter to a struct for each listed public field.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! setters {

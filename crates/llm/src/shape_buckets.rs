@@ -3,13 +3,13 @@
 use super::batch;
 use super::decoder::{BASE, CacheShape, DecoderInput, PAST, SEQ};
 use super::planner::PlanKey;
-use warploom::base::ShapeClass;
-use warploom::error::{Error, Result};
+use warploom::{Error, Result};
+use warploom_core::base::ShapeClass;
 
-/// Tokens of a run, by shape bucket: first and last.
+/// Smallest and largest number of tokens in a run, by shape bucket.
 pub(super) const CLASSES: [(usize, usize); 4] = [(1, 1), (2, 8), (9, 64), (65, 512)];
 
-/// The shape buckets of a session's plans, with a cache of `context` positions.
+/// Returns the shape buckets of a session's plans, for a cache of `context` positions per sequence.
 pub fn classes(context: usize) -> [ShapeClass; 4] {
     CLASSES.map(|(low, high)| {
         let class = ShapeClass::new().with(SEQ, low as u64, high.min(context) as u64);
@@ -17,11 +17,11 @@ pub fn classes(context: usize) -> [ShapeClass; 4] {
     })
 }
 
-/// The shape bucket of a run of `tokens` tokens over a cache of `context` positions. A plan made
-/// for it serves every run of that bucket.
+/// Returns the shape bucket of a run of `tokens` tokens over a cache of `context` positions per
+/// sequence. A plan for the bucket serves every run in it.
 ///
 /// # Errors
-/// Invalid, for no tokens or more than the largest bucket holds.
+/// Invalid if `tokens` is 0 or more than the largest bucket holds.
 pub fn class_of(tokens: usize, context: usize) -> Result<ShapeClass> {
     Ok(classes(context)[bucket_of(tokens)?].clone())
 }
@@ -33,7 +33,7 @@ pub(super) fn bucket_of(tokens: usize) -> Result<usize> {
     })
 }
 
-/// The shape bucket of a plan.
+/// Returns the shape bucket of the plan for `key`.
 pub(super) fn class_of_key(key: PlanKey, cache: CacheShape) -> ShapeClass {
     match key.input {
         DecoderInput::Tokens | DecoderInput::RunAhead => {

@@ -1,8 +1,9 @@
-//! Hyperparameters of real models, for plans without their files.
+//! Hyperparameters of real models, for making plans without the model files.
 
 use crate::config::{Architecture, Config, RopeScaling, Window};
 
-/// SmolLM2-135M: 30 layers, 9 query and 3 key heads, a tied embedding.
+/// Returns the config of SmolLM2-135M: 30 layers, 9 query heads, 3 key and value heads, a tied
+/// embedding.
 pub fn smollm2_135m() -> Config {
     Config {
         architecture: &Architecture::LLAMA,
@@ -26,8 +27,9 @@ pub fn smollm2_135m() -> Config {
     }
 }
 
-/// Qwen2.5-0.5B: 24 layers, 14 query and 2 key heads, biases on q, k and v, and a separate output
-/// matrix as in the Coder files. `None` if the architecture is not supported.
+/// Returns the config of Qwen2.5-0.5B: 24 layers, 14 query heads, 2 key and value heads, biases on
+/// q, k and v, and a separate output matrix as in the Coder variant. `None` if the architecture is
+/// not supported.
 pub fn qwen2_5_0_5b() -> Option<Config> {
     Some(Config {
         architecture: Architecture::of("qwen2")?,
@@ -45,8 +47,9 @@ pub fn qwen2_5_0_5b() -> Option<Config> {
     })
 }
 
-/// Gemma 3 270M: 18 layers, 4 query heads of 256 and one key head, windows of 512 keys in five of
-/// six layers. `None` if the architecture is not supported.
+/// Returns the config of Gemma 3 270M: 18 layers, 4 query heads, one key and value head, head size
+/// 256, and windows of 512 keys in five of every six layers. `None` if the architecture is not
+/// supported.
 pub fn gemma3_270m() -> Option<Config> {
     Some(Config {
         architecture: Architecture::of("gemma3")?,

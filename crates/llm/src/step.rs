@@ -1,39 +1,38 @@
-//! A step of a session: what it runs, what it returns, and the one method that does it.
+//! The step of a session: its request, its output, and the method that runs it.
 //!
 //! [`Session::step`] is the only way to run a model. A [`StepRequest`] has two parts: a
-//! [`StepInput`], which says the sequences and their tokens (a prompt of one sequence, one token of
-//! each of several, or run-ahead decoding from the tokens that the device chose last), and an
-//! [`Output`], which says what comes back. It borrows all of its parts, so a request costs nothing.
-//! [`StepOutput`] is typed: logits as rows of f32, tokens as ids or the reason that there is none.
-//! Generation, perplexity, chat and the server are layers over it.
+//! [`StepInput`] with the sequences and their tokens (a prompt of one sequence, one token of each
+//! of several, or run-ahead decoding from the tokens that the device chose last), and an
+//! [`Output`], which selects what the step returns. A request borrows its parts, so it allocates
+//! nothing. [`StepOutput`] is typed: logits are rows of f32, tokens are ids or the reason why there
+//! is none. Generation, perplexity, chat and the server are built on steps.
 
 use super::batch::params_words;
 use super::decoder::DecoderOutput;
 use super::session::Session;
-use warploom::error::{Error, Result};
-use warploom::sampling::{NoToken, SampleParams};
+use warploom::{Error, Result};
+use warploom_core::sampling::{NoToken, SampleParams};
 
 /// The sequences of a step and their tokens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum StepInput<'a> {
-    /// Tokens of one sequence, which follow its cached positions: a prompt, a part of it, or one
-    /// token. Long ones are split into chunks.
+    /// Tokens of one sequence, which follow its cached positions: a prompt, a part of a prompt, or
+    /// one token. Long inputs are split into chunks.
     Tokens {
-        /// The sequence, from 0.
+        /// Index of the sequence, from 0.
         sequence: usize,
-        /// Its tokens.
+        /// The tokens to run.
         tokens: &'a [u32],
     },
-    /// One token of each of several sequences, in one run: batched decoding.
+    /// Batched decoding: pairs of a sequence and its next token, all in one run.
     Batch(&'a [(usize, u32)]),
-    /// Run-ahead decoding: one token after the other of each sequence, from the token that the
-    /// device chose for it in the last step. Several runs are in flight, and none waits for the
-    /// host.
+    /// Run-ahead decoding: several tokens of each sequence, starting from the token that the device
+    /// chose in its last step. Several runs are in flight, and none waits for the host.
     RunAhead {
-        /// The sequences.
+        /// Indices of the sequences.
         sequences: &'a [usize],
-        /// Tokens of each.
+        /// Number of tokens to decode for each sequence.
         count: usize,
     },
 }
@@ -46,18 +45,18 @@ pub enum Output<'a> {
     Nothing,
     /// The logits after the last token, one row for each sequence.
     Logits,
-    /// The logits after every token, one row for each.
+    /// The logits after every token, one row for each token.
     AllLogits,
-    /// The most probable next token, the lowest id among equals, chosen on the device.
+    /// The most probable next token, chosen on the device; ties go to the lowest id.
     Greedy,
-    /// A sampled next token, chosen on the device, with these parameters: one for each sequence; in
-    /// run-ahead decoding one for each sequence of the first run, then of the next.
-    /// [`Sampling::params`](super::Sampling::params) makes them.
+    /// A next token, sampled on the device. There is one set of parameters for each sequence; for
+    /// run-ahead decoding, first those of the first run, then those of the second, and so on.
+    /// [`Sampling::params`](super::Sampling::params) computes them.
     Sample(&'a [SampleParams]),
 }
 
 impl<'a> Output<'a> {
-    /// The output of the graph that computes it.
+    /// Returns the corresponding output of the decoder graph.
     pub fn kind(&self) -> DecoderOutput {
         match self {
             Output::Nothing => DecoderOutput::Nothing,
@@ -68,7 +67,7 @@ impl<'a> Output<'a> {
         }
     }
 
-    /// The sampling parameters; empty for every other output.
+    /// Returns the sampling parameters; empty unless this is [`Output::Sample`].
     fn params(&self) -> &'a [SampleParams] {
         match self {
             Output::Sample(params) => params,
@@ -76,8 +75,8 @@ impl<'a> Output<'a> {
         }
     }
 
-    /// The sampling parameters of `tokens` tokens as an input of a run; `None` for every other
-    /// output.
+    /// Returns the sampling parameters as the bytes of the input `sample_params`; `None` unless
+    /// this is [`Output::Sample`].
     pub(super) fn params_input(&self) -> Option<Vec<u8>> {
         match self {
             Output::Sample(params) => Some(params_words(params)),
@@ -85,7 +84,7 @@ impl<'a> Output<'a> {
         }
     }
 
-    /// Refuses another number of sampling parameters than of chosen tokens.
+    /// Returns an error if there are sampling parameters, but not exactly `tokens` of them.
     fn check(&self, tokens: usize) -> Result<()> {
         match self {
             Output::Sample(params) if params.len() != tokens => Err(Error::invalid(format!(
@@ -97,56 +96,57 @@ impl<'a> Output<'a> {
     }
 }
 
-/// A step: sequences with their tokens, and the output wanted.
+/// A request for a step: sequences with their tokens, and the output to return.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct StepRequest<'a> {
-    /// What is run.
+    /// What to run.
     pub input: StepInput<'a>,
-    /// What is returned.
+    /// What to return.
     pub output: Output<'a>,
 }
 
 impl<'a> StepRequest<'a> {
-    /// Runs tokens of one sequence: [`StepInput::Tokens`].
+    /// Creates a request to run tokens of one sequence: [`StepInput::Tokens`].
     pub fn tokens(sequence: usize, tokens: &'a [u32], output: Output<'a>) -> StepRequest<'a> {
         StepRequest { input: StepInput::Tokens { sequence, tokens }, output }
     }
 
-    /// Runs one token of each of several sequences: [`StepInput::Batch`].
+    /// Creates a request to run one token of each of several sequences: [`StepInput::Batch`].
     pub fn batch(tokens: &'a [(usize, u32)], output: Output<'a>) -> StepRequest<'a> {
         StepRequest { input: StepInput::Batch(tokens), output }
     }
 
-    /// Decodes `count` tokens of each sequence: [`StepInput::RunAhead`].
+    /// Creates a request to decode `count` tokens of each sequence: [`StepInput::RunAhead`].
     pub fn run_ahead(sequences: &'a [usize], count: usize, output: Output<'a>) -> StepRequest<'a> {
         StepRequest { input: StepInput::RunAhead { sequences, count }, output }
     }
 }
 
-/// The next token of a sequence, or why there is none.
+/// The next token of a sequence, or the reason why there is none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct NextToken {
-    /// The sequence.
+    /// Index of the sequence.
     pub sequence: usize,
-    /// The position of the token: the number of tokens before it.
+    /// Position of the token: the number of tokens before it.
     pub position: usize,
-    /// Its id; [`NoToken`] if the logits give none. The cache holds the tokens of the step, but no
-    /// run can go on from them.
+    /// Id of the token, or the reason why the logits yield none. In that case the KV cache still
+    /// holds the tokens of the step, but run-ahead decoding cannot continue from them.
     pub token: Result<u32, NoToken>,
 }
 
 impl NextToken {
-    /// A token, for implementations of a scheduler's sequences other than [`Session`].
+    /// Creates the next token of a sequence, for implementations of the scheduler's `Sequences`
+    /// trait other than [`Session`].
     pub fn new(sequence: usize, position: usize, token: Result<u32, NoToken>) -> NextToken {
         NextToken { sequence, position, token }
     }
 
-    /// The id.
+    /// Returns the id.
     ///
     /// # Errors
-    /// Invalid, naming sequence and position, if there is no token.
+    /// Invalid, naming sequence and position, if there is none.
     pub fn id(&self) -> Result<u32> {
         let named =
             |why: NoToken| why.at(self.position).context(format!("sequence {}", self.sequence));
@@ -154,45 +154,45 @@ impl NextToken {
     }
 }
 
-/// The result of a step.
+/// What a step returns: chosen tokens, rows of logits, or nothing.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct StepOutput {
     next: Vec<NextToken>,
     logits: Vec<f32>,
-    /// Elements of a row of logits.
+    /// Number of logits in a row.
     width: usize,
 }
 
 impl StepOutput {
-    /// Chosen tokens: one for each sequence, in the order of the request; in run-ahead decoding of
-    /// the first run, then of the next.
+    /// Creates an output of chosen tokens: one for each sequence, in the order of the request. For
+    /// run-ahead decoding they are those of the first run, then those of the second, and so on.
     pub fn from_next(next: Vec<NextToken>) -> StepOutput {
         StepOutput { next, ..StepOutput::default() }
     }
 
-    /// Rows of `width` logits each.
+    /// Creates an output of logits: rows of `width` elements, one after the other.
     pub fn from_logits(logits: Vec<f32>, width: usize) -> StepOutput {
         StepOutput { logits, width, ..StepOutput::default() }
     }
 
-    /// The chosen tokens, each an id or the reason that there is none; empty if logits or nothing
-    /// were wanted. Run-ahead decoding has one for each sequence of the first run, then of the next.
+    /// Returns the chosen tokens, each an id or the reason why there is none, in the order of
+    /// [`StepOutput::from_next`]. Empty if the step returned logits or nothing.
     pub fn next_tokens(&self) -> &[NextToken] {
         &self.next
     }
 
-    /// The ids of the chosen tokens.
+    /// Returns the ids of the chosen tokens.
     ///
     /// # Errors
-    /// Invalid, naming sequence and position, if one of them is missing.
+    /// Invalid, naming sequence and position, if the logits yielded no token.
     pub fn tokens(&self) -> Result<Vec<u32>> {
         self.next.iter().map(NextToken::id).collect()
     }
 
-    /// The first chosen token, which is the only one of a step of one sequence.
+    /// Returns the id of the first chosen token, for steps that choose only one.
     ///
     /// # Errors
-    /// Invalid, if there is none: the logits give none, or the step was to choose none.
+    /// Invalid if the logits yielded no token, or if the step was not to choose one.
     pub fn token(&self) -> Result<u32> {
         match self.next.first() {
             Some(next) => next.id(),
@@ -200,47 +200,50 @@ impl StepOutput {
         }
     }
 
-    /// All rows of logits, one after the other; empty if tokens or nothing were wanted.
+    /// Returns all rows of logits, one after the other. Empty if the step returned tokens or
+    /// nothing.
     pub fn logits(&self) -> &[f32] {
         &self.logits
     }
 
-    /// The rows of logits: one for each sequence, or for each token ([`Output::AllLogits`]).
+    /// Returns an iterator over the rows of logits: one for each sequence, or for each token
+    /// ([`Output::AllLogits`]).
     pub fn rows(&self) -> std::slice::ChunksExact<'_, f32> {
         self.logits.chunks_exact(self.width.max(1))
     }
 
-    /// The rows of logits, to be changed in place by a [`Sampler`](super::Sampler).
+    /// Returns an iterator over the rows of logits that lets a [`Sampler`](super::Sampler) change
+    /// them in place.
     pub fn rows_mut(&mut self) -> std::slice::ChunksExactMut<'_, f32> {
         self.logits.chunks_exact_mut(self.width.max(1))
     }
 
-    /// All rows of logits, one after the other.
+    /// Consumes the output and returns all rows of logits, one after the other.
     pub fn into_logits(self) -> Vec<f32> {
         self.logits
     }
 }
 
 impl Session {
-    /// Runs tokens through the model, behind the cached positions of their sequences, and returns
-    /// the wanted output. Plans of a shape bucket are made on its first use. Blocks until the
+    /// Runs tokens through the model, after the cached positions of their sequences, and returns
+    /// the requested output. The plan for a shape bucket is made on its first use. Blocks until the
     /// device is done.
     ///
     /// # Errors
-    /// Invalid, with the cache unchanged, for an unknown sequence or one given twice, no tokens, an
-    /// id outside the vocabulary, more tokens than the context has room for, a wrong number of
-    /// sampling parameters, and in run-ahead decoding for a sequence whose last step chose no
-    /// token, a step that meets logits without a next token, or an output that is no token. Errors
-    /// of planning and of the device.
+    /// Invalid, with the KV cache unchanged, if a sequence is unknown or occurs twice, there are no
+    /// tokens, an id is outside the vocabulary, the tokens do not fit in the context, or the number
+    /// of sampling parameters is wrong. In run-ahead decoding, also if the output is not a token,
+    /// the last step of a sequence chose none, or a row of logits yields none. Also the errors of
+    /// planning and of the device.
     #[cfg(not(target_arch = "wasm32"))]
     pub fn step(&mut self, request: StepRequest<'_>) -> Result<StepOutput> {
-        warploom::base::platform::block_on(self.step_async(request))
+        warploom_core::base::platform::block_on(self.step_async(request))
     }
 
-    /// As `Session::step`, without blocking the caller's thread where the device allows it.
+    /// Same as `Session::step`, but without blocking the calling thread if the device allows it.
     ///
     /// # Errors
-    /// As `Session::step`.
+    /// Same as `Session::step`.
     pub async fn step_async(&mut self, request: StepRequest<'_>) -> Result<StepOutput> {
         let output = request.output;
         match request.input {
@@ -273,7 +276,8 @@ impl Session {
         }
     }
 
-    /// The output of a run that returned `bytes`: of `sequences` after `past` positions each.
+    /// Converts `bytes`, which a run of these sequences returned, to the output of the step.
+    /// Sequences whose logits yielded no token are marked as having no chosen token.
     pub(super) fn output_of(
         &mut self,
         kind: DecoderOutput,

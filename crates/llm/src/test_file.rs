@@ -1,4 +1,4 @@
-//! Small GGUF files in memory, for the tests of this module.
+//! Builds small GGUF files in memory for the tests of this crate.
 
 use warploom_models::gguf::Gguf;
 
@@ -18,8 +18,8 @@ fn text(out: &mut Vec<u8>, text: &str) {
     out.extend(text.as_bytes());
 }
 
-/// A file named `test.gguf` with these keys, and tensors of zeroed f32 with these shapes,
-/// outermost size first.
+/// Builds a file named `test.gguf` with these keys, and with f32 tensors of these shapes (outermost
+/// size first) that are filled with zeros.
 pub(super) fn gguf(keys: &[(&str, Entry)], tensors: &[(&str, &[u64])]) -> Gguf {
     let mut out = b"GGUF".to_vec();
     out.extend(3u32.to_le_bytes());

@@ -1,10 +1,10 @@
-//! Text to token ids and back: the BPE of GGUF files, on bytes or in SentencePiece form.
+//! Converts text to token ids and back, with the BPE of GGUF files: byte-level or SentencePiece's.
 //!
-//! If a file carries a whole tokenizer.json, that pipeline runs (`tokenizer_json`). Otherwise the
-//! merge loop is that of the crate `tokenizers`, with checks of an untrusted vocabulary
-//! (`vocabulary`), control tokens parsed or left as text by option, and bytes of a token without a
-//! copy. Encoding is lossless: a byte missing from the vocabulary is an error. Text is not
-//! normalised.
+//! If a file contains a whole tokenizer.json, its pipeline is used (`tokenizer_json`). Otherwise
+//! the `tokenizers` crate applies the merges; this module checks the untrusted vocabulary
+//! (`vocabulary`), parses control tokens or leaves them as text, and returns the bytes of a token
+//! without a copy. Encoding is then lossless: a byte missing from the vocabulary is an error, and
+//! text is not normalised.
 
 use super::tokenizer_json::{self, Guard, Pipeline};
 use super::vocabulary::{
@@ -20,51 +20,51 @@ use tokenizers::pre_tokenizers::byte_level::ByteLevel;
 use tokenizers::pre_tokenizers::sequence::Sequence;
 use tokenizers::pre_tokenizers::split::{Split, SplitPattern};
 use tokenizers::tokenizer::SplitDelimiterBehavior;
-use warploom::error::{Error, Result};
+use warploom::{Error, Result};
 use warploom_models::gguf::Gguf;
 
 pub use super::vocabulary::TokenizerSpec;
 
-/// Encoding options. Default: the text alone, with nothing parsed.
+/// Encoding options. The default adds no tokens to the text and parses no control tokens.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct EncodeOptions {
-    /// Puts the file's prefix tokens before the text, unless it begins with them, and, if the whole
-    /// text is encoded, the suffix tokens after it.
+    /// Whether the file's prefix tokens, such as BOS, are put before the text unless it begins with
+    /// them. [`Tokenizer::encode`] then also puts the suffix tokens after the text.
     pub add_bos: bool,
-    /// Parses the names of control tokens in the text as these tokens, as a chat template needs;
-    /// otherwise they are plain text.
+    /// Whether the names of control tokens in the text become these tokens, as a chat template
+    /// needs; otherwise they are plain text.
     pub parse_special: bool,
 }
 
 crate::setters!(EncodeOptions { add_bos: bool, parse_special: bool });
 
-/// A tokenizer; can be shared by any number of threads.
+/// Converts text to token ids and back. Can be shared by any number of threads.
 pub struct Tokenizer {
     kind: Kind,
-    /// Text of all tokens, concatenated.
+    /// Bytes of all tokens, concatenated.
     bytes: Vec<u8>,
-    /// End of each token's text in `bytes`.
+    /// End offset of each token in `bytes`.
     ends: Vec<usize>,
     stops: HashSet<u32>,
     bos: Option<u32>,
-    /// Tokens before a text.
+    /// Tokens to put before a text.
     prefix: Vec<u32>,
-    /// Tokens after a whole text.
+    /// Tokens to put after a whole text.
     suffix: Vec<u32>,
 }
 
 /// The encoding algorithm.
 enum Kind {
-    /// From GGUF's own keys.
+    /// Built from GGUF's own keys.
     Vocabulary {
         inner: Box<tokenizers::Tokenizer>,
-        /// By first byte, in the order of [`find_specials`].
+        /// Special tokens by first byte, in the order of [`find_specials`].
         specials: HashMap<u8, Vec<Special>>,
-        /// SentencePiece only: whether a space is put before the text.
+        /// Whether a space is put before the text; `None` if the tokens are not SentencePiece's.
         pieces: Option<bool>,
     },
-    /// From the tokenizer.json in the file.
+    /// Built from the tokenizer.json in the file.
     Json(Box<Pipeline>),
 }
 
@@ -78,7 +78,7 @@ impl Tokenizer {
     /// Builds the tokenizer of a file.
     ///
     /// # Errors
-    /// Those of [`TokenizerSpec::from_gguf`] and of [`Tokenizer::new`], naming the file.
+    /// Same as [`TokenizerSpec::from_gguf`] and [`Tokenizer::new`], naming the file.
     pub fn from_gguf(file: &Gguf) -> Result<Tokenizer> {
         let spec = TokenizerSpec::from_gguf(file)?;
         match file.find_str(tokenizer_json::KEY)? {
@@ -88,8 +88,8 @@ impl Tokenizer {
         .map_err(|e| e.context(file.name()))
     }
 
-    /// Builds the tokenizer of a tokenizer.json; `spec` gives the number of tokens, the ends of a
-    /// text, and the prefix and suffix if the JSON does not.
+    /// Builds the tokenizer of a tokenizer.json. `spec` supplies the number of tokens, the ids that
+    /// end generation, and the prefix and suffix if the JSON has none.
     fn from_json(spec: &TokenizerSpec, json: &str) -> Result<Tokenizer> {
         let named = |e: Error| e.context(tokenizer_json::KEY);
         let count = spec.tokens.len();
@@ -113,8 +113,8 @@ impl Tokenizer {
     /// Builds the tokenizer that `spec` describes.
     ///
     /// # Errors
-    /// Unsupported, for an unknown model or pre-tokenizer; bad file, naming the field and the
-    /// element, for an inconsistent vocabulary.
+    /// Unsupported if the model or the pre-tokenizer is unknown; bad file, naming the field and the
+    /// element, if the vocabulary is inconsistent.
     pub fn new(mut spec: TokenizerSpec) -> Result<Tokenizer> {
         ends::retype(&mut spec);
         let pre = match spec.model.as_str() {
@@ -159,31 +159,31 @@ impl Tokenizer {
         Ok(Tokenizer { kind, bytes, ends, stops, bos, prefix, suffix })
     }
 
-    /// Number of tokens.
+    /// Returns the number of tokens.
     pub fn vocabulary(&self) -> usize {
         self.ends.len()
     }
 
-    /// The token that begins a text, if there is one.
+    /// Returns the BOS token, if there is one.
     pub fn bos(&self) -> Option<u32> {
         self.bos
     }
 
-    /// Whether a model of this file expects [`Tokenizer::bos`] before a text.
+    /// Returns whether the model expects [`Tokenizer::bos`] before a text.
     pub fn adds_bos(&self) -> bool {
         self.bos.is_some() && self.prefix.first() == self.bos.as_ref()
     }
 
-    /// Whether generation ends at this token: end of text or of turn.
+    /// Returns whether generation ends at this token, such as the end of a text or of a turn.
     pub fn is_stop(&self, id: u32) -> bool {
         self.stops.contains(&id)
     }
 
-    /// The bytes that a token writes, often incomplete characters. Control and unknown tokens write
-    /// nothing.
+    /// Returns the bytes that a token stands for, which may be only a part of a character. Empty
+    /// for control and unknown tokens.
     ///
     /// # Errors
-    /// Invalid, if the vocabulary has no such id.
+    /// Invalid if the vocabulary has no such id.
     pub fn token_bytes(&self, id: u32) -> Result<&[u8]> {
         let index = id as usize;
         let Some(end) = self.ends.get(index) else {
@@ -194,11 +194,11 @@ impl Tokenizer {
         Ok(&self.bytes[start..*end])
     }
 
-    /// The text of tokens; invalid UTF-8 becomes U+FFFD. A space prefix added by encoding is
-    /// removed.
+    /// Converts token ids to text. Invalid UTF-8 becomes U+FFFD. A space that encoding put before
+    /// the text is removed.
     ///
     /// # Errors
-    /// Invalid, if the vocabulary lacks one of the ids.
+    /// Invalid if the vocabulary has no such id.
     pub fn decode(&self, ids: &[u32]) -> Result<String> {
         let mut bytes = Vec::new();
         for id in ids {
@@ -214,10 +214,10 @@ impl Tokenizer {
         Ok(String::from_utf8_lossy(&bytes).into_owned())
     }
 
-    /// The ids of a text.
+    /// Converts a text to token ids.
     ///
     /// # Errors
-    /// Invalid, naming the first byte of `text` for which the vocabulary has no token.
+    /// Invalid, naming the offset, if the vocabulary has no token for a part of the text.
     pub fn encode(&self, text: &str, options: EncodeOptions) -> Result<Vec<u32>> {
         let mut ids = self.encode_marked(text, &[], options)?;
         if options.add_bos {
@@ -226,11 +226,11 @@ impl Tokenizer {
         Ok(ids)
     }
 
-    /// As [`Tokenizer::encode`] without the suffix; no control token may begin at one of `marks` or
-    /// span it. `marks` are ascending offsets in `text`.
+    /// Same as [`Tokenizer::encode`], but adds no suffix, and no control token may begin at or span
+    /// a mark. `marks` are ascending byte offsets in `text`.
     ///
     /// # Errors
-    /// Those of [`Tokenizer::encode`].
+    /// Same as [`Tokenizer::encode`].
     pub fn encode_marked(
         &self,
         text: &str,
@@ -244,8 +244,8 @@ impl Tokenizer {
         Ok(ids)
     }
 
-    /// The ids of a text from byte `from` on; `before` is the last token of the text before it.
-    /// Adds no prefix or suffix.
+    /// Converts the part of a text from byte `from` on to token ids, without prefix or suffix.
+    /// `before` is the last token of the text before `from`.
     pub(super) fn encode_from(
         &self,
         text: &str,
@@ -280,7 +280,7 @@ impl Tokenizer {
         let mut ids = Vec::new();
         let (mut plain, mut at) = (from, from);
         while at < text.len() {
-            // End of the range that a control token from here may cover.
+            // Maximum length of a control token that begins here.
             let next = marks.get(marks.partition_point(|mark| *mark < at));
             let reach = if parse_special { next.map_or(usize::MAX, |m| m - at) } else { 0 };
             match self.special_at(&text.as_bytes()[at..], reach) {
@@ -300,7 +300,7 @@ impl Tokenizer {
         Ok(ids)
     }
 
-    /// The names of the control tokens.
+    /// Returns an iterator over the names of the control tokens.
     pub fn control_names(&self) -> Box<dyn Iterator<Item = &str> + '_> {
         match &self.kind {
             Kind::Json(pipeline) => Box::new(pipeline.control_names()),
@@ -311,19 +311,20 @@ impl Tokenizer {
         }
     }
 
-    /// Whether text other than their names can become control tokens.
+    /// Returns whether text other than the name of a control token can become that token.
     pub(super) fn names_vary(&self) -> bool {
         matches!(&self.kind, Kind::Json(pipeline) if pipeline.names_vary())
     }
 
-    /// The longest special token that `rest` begins with; control tokens within `reach` bytes.
+    /// Finds the longest special token that `rest` begins with. Control tokens may have at most
+    /// `reach` bytes.
     fn special_at(&self, rest: &[u8], reach: usize) -> Option<&Special> {
         let Kind::Vocabulary { specials, .. } = &self.kind else { return None };
         let may = |special: &Special| special.always || special.text.len() <= reach;
         longest_special(specials.get(rest.first()?)?, rest, may)
     }
 
-    /// Appends the ids of a part of `text` without special tokens.
+    /// Appends the ids of a range of `text` that contains no special tokens.
     fn encode_plain(
         &self,
         text: &str,
@@ -370,13 +371,14 @@ impl Tokenizer {
     }
 }
 
-/// The end of the white space from a byte on, by C's rule as in llama.cpp.
+/// Returns the end of the white space that begins at byte `at`. White space is that of C's
+/// `isspace`, as in llama.cpp.
 fn behind_space(text: &str, at: usize) -> usize {
     let space = |byte: &&u8| matches!(byte, b' ' | b'\t'..=b'\r');
     at + text.as_bytes().get(at..).unwrap_or_default().iter().take_while(space).count()
 }
 
-/// The prefix and suffix tokens of the metadata.
+/// Returns the prefix and suffix tokens that the metadata asks for.
 fn edges(spec: &TokenizerSpec) -> Result<(Vec<u32>, Vec<u32>)> {
     let edge = |field: &str, id: Option<u32>, adds: Option<bool>| {
         let id = check_id(spec, &format!("{field}_token_id"), id)?;
@@ -391,7 +393,7 @@ fn edges(spec: &TokenizerSpec) -> Result<(Vec<u32>, Vec<u32>)> {
     Ok((edge("bos", spec.bos, spec.add_bos)?, edge("eos", spec.eos, spec.add_eos)?))
 }
 
-/// Splits a text into words and maps them to the byte alphabet.
+/// Builds the pre-tokenizer that splits a text into words and maps them to the byte alphabet.
 fn words(pre: &pretokenizer::PreTokenizer) -> Result<Sequence> {
     let mut steps: Vec<PreTokenizerWrapper> = Vec::new();
     for pattern in pre.patterns {

@@ -1,4 +1,5 @@
-//! Real vocabularies compared with golden ids, and vocabularies with one error each.
+//! Compares the ids of real vocabularies with golden ones, and tests vocabularies with one error
+//! each.
 
 use super::*;
 use crate::test_file::{Entry, gguf};
@@ -31,7 +32,7 @@ fn tiny() -> Tokenizer {
     open(&root("models/warploom-tiny-llama-Q4_K_M.gguf"))
 }
 
-/// The 256 bytes in GPT-2's order of characters, without merged tokens.
+/// Returns the 256 tokens of single bytes, in the order of their characters.
 fn byte_tokens() -> Vec<String> {
     let mut all: Vec<char> = (0..324).filter_map(char::from_u32).collect();
     all.retain(|c| byte_of(*c).is_some());
@@ -39,7 +40,8 @@ fn byte_tokens() -> Vec<String> {
     all.into_iter().map(String::from).collect()
 }
 
-/// Bytes, then `ab`, `abc`, ` ab`, a control token, a user-defined token and its longer rival.
+/// Returns a vocabulary of all bytes, `ab`, `abc`, ` ab`, a control token, and two user-defined
+/// tokens, one of which begins with the other.
 fn spec() -> TokenizerSpec {
     let mut tokens = byte_tokens();
     tokens.extend(["ab", "abc", "\u{120}ab", "<|im_end|>", "<u>", "<u>>"].map(String::from));
@@ -104,7 +106,8 @@ fn the_small_model_gives_its_golden_ids() {
     assert_eq!([0, 1, 2, 3].map(|id| tokenizer.is_stop(id)), [true, false, true, false]);
 }
 
-/// The tokenizer of a real model, checked against golden ids; `None` if the file is absent.
+/// Opens the tokenizer of a real model and checks it against golden ids; `None` if the file is
+/// absent.
 fn real(name: &str, key: &str) -> Option<Tokenizer> {
     let folders = std::env::var_os("WARPLOOM_TEST_MODELS");
     let found = folders.iter().flat_map(std::env::split_paths).map(|f| f.join(name));
@@ -142,7 +145,7 @@ fn qwen_gives_the_ids_of_the_python_package() {
 #[test]
 fn smollm2_gives_the_ids_of_the_python_package() {
     let Some(tokenizer) = real("SmolLM2-135M-Instruct.Q4_1.gguf", "smollm2") else { return };
-    // This vocabulary lacks 21 bytes; the package drops them, here they are an error.
+    // This vocabulary lacks 21 bytes. The package drops them; here they are an error.
     let error = tokenizer.encode("ok \u{4}", TEXT).unwrap_err();
     assert!(error.is_invalid(), "{error}");
     assert!(error.to_string().contains("byte 0x04 at offset 3"), "{error}");
@@ -162,7 +165,7 @@ fn words_are_cut_as_the_python_package_cuts_them() {
             let want: Vec<&str> =
                 want.as_array().unwrap().iter().map(|w| w.as_str().unwrap()).collect();
             assert_eq!(got, want, "{pre}: {text:?}");
-            // Encoding is lossless for any splitting.
+            // Encoding is lossless however the text is split.
             let ids = tokenizer.encode(text, TEXT).unwrap();
             assert_eq!(tokenizer.token_text(&ids), text.as_bytes(), "{pre}: {text:?}");
         }
@@ -170,7 +173,7 @@ fn words_are_cut_as_the_python_package_cuts_them() {
 }
 
 impl Tokenizer {
-    /// The words passed to the BPE, in the byte alphabet.
+    /// Returns the words that the BPE receives, in the byte alphabet.
     fn words(&self, text: &str) -> Vec<String> {
         let mut cut = PreTokenizedString::from(text);
         let Kind::Vocabulary { inner, .. } = &self.kind else { panic!("no vocabulary") };
@@ -207,7 +210,7 @@ fn special_tokens_are_found_as_asked() {
     // User-defined tokens are always found, the longest first, and write their text.
     assert_eq!(with("<u>>ab<u>", false), [261, 256, 260]);
     assert_eq!(tokenizer.decode(&[261, 259, 260]).unwrap(), "<u>><u>");
-    // The begin token is added only once.
+    // The BOS token is added only once.
     assert_eq!(tokenizer.encode("ab", CHAT).unwrap(), [0, 256]);
     let first = TokenizerSpec { bos: Some(259), ..spec() };
     let first = Tokenizer::new(first).unwrap();
@@ -215,7 +218,7 @@ fn special_tokens_are_found_as_asked() {
     assert_eq!(first.encode("<|im_end|>ab", TEXT).unwrap().first(), Some(&27));
 }
 
-/// The search finds the first of the longest tokens, as a comparison with each of them does.
+/// The search finds the same token as a comparison with every token: the first of the longest ones.
 #[test]
 fn the_longest_special_token_is_found_among_many() {
     let texts = ["<", "<a", "<a>", "<aa", "<a>", "<a>b", "<b", "<b>", "<b>", "<|", "<|a|>", "<|a|"];

@@ -1,14 +1,14 @@
-//! Weights and KV cache of a model, on their way to a device.
+//! Uploads the weights of a model to a device, and allocates its KV cache there.
 
 use super::builder::OnUpload;
 use super::decoder::{self, DecoderInput, DecoderOutput};
 use super::planner::DeviceModel;
 use super::weights::{self, Weight};
-use warploom::error::{Error, Result};
 use warploom::plan::merged_weights;
 use warploom::runtime::{DeviceTensors, WeightSource};
+use warploom::{Error, Result};
 
-/// Refuses a model that cannot fit, before any upload.
+/// Returns an out-of-memory error if weights and KV cache cannot fit on the device.
 pub(super) fn check_memory(on: &DeviceModel) -> Result<()> {
     let (model, cache) = (&on.model, on.cache);
     let need =
@@ -32,8 +32,8 @@ pub(super) fn check_memory(on: &DeviceModel) -> Result<()> {
     }
 }
 
-/// Uploads the weights and allocates the KV cache. Between the groups of weights, other futures of
-/// the caller's thread may run.
+/// Uploads the weights and allocates the KV cache. Between groups of weights, other futures on the
+/// calling thread may run. `progress` receives the uploaded bytes and their total.
 pub(super) async fn upload(on: &DeviceModel, progress: &mut OnUpload<'_>) -> Result<DeviceTensors> {
     let (model, pool, device) = (&on.model, on.runtime.pool(), &**on.runtime.device());
     let mut tensors = DeviceTensors::new();
@@ -64,7 +64,7 @@ pub(super) async fn upload(on: &DeviceModel, progress: &mut OnUpload<'_>) -> Res
     Ok(tensors)
 }
 
-/// Every weight; weights that plans read as one are grouped.
+/// Returns all weights in groups: weights that plans read as one are in the same group.
 fn groups(on: &DeviceModel) -> Result<Vec<Vec<&Weight>>> {
     let (input, output) = (DecoderInput::Tokens, DecoderOutput::Logits);
     let graph = on.model.graph_with(&on.weights, on.cache, input, output)?;
@@ -74,7 +74,7 @@ fn groups(on: &DeviceModel) -> Result<Vec<Vec<&Weight>>> {
         let find = |names: &&Vec<String>| names.contains(&weight.name);
         match merged.iter().find(find) {
             None => groups.push(vec![weight]),
-            // The whole group goes to the position of its first weight.
+            // The whole group is at the position of its first weight.
             Some(names) if groups.iter().flatten().any(|w| names.contains(&w.name)) => {}
             Some(names) => {
                 let of = |name: &String| on.weights.iter().find(|w| w.name == *name);
@@ -85,7 +85,7 @@ fn groups(on: &DeviceModel) -> Result<Vec<Vec<&Weight>>> {
     Ok(groups)
 }
 
-/// Returns control to the executor once.
+/// Yields to the executor once.
 async fn let_others_run() {
     let mut begun = false;
     std::future::poll_fn(|context| {

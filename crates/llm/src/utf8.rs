@@ -1,25 +1,25 @@
-//! Incremental conversion of token bytes to text.
+//! Converts the bytes of tokens to text incrementally.
 //!
-//! A token is a run of bytes, not of characters: an emoji or a CJK sign is often spread over two to
-//! four tokens. A stream returns complete characters and holds the rest back.
+//! A token is a sequence of bytes, not of characters: an emoji or a CJK character often takes two
+//! to four tokens. A stream returns complete characters and holds the rest back.
 
 /// Converts chunks of UTF-8 to text, holding back an unfinished character.
 ///
-/// Each maximal invalid part becomes one U+FFFD, as in [`String::from_utf8_lossy`]: the text of a
-/// stream equals that of all its bytes at once.
+/// Each maximal invalid part becomes one U+FFFD, as in [`String::from_utf8_lossy`], so the text
+/// does not depend on how the bytes are split into chunks.
 #[derive(Clone, Debug, Default)]
 pub struct Utf8Stream {
-    /// The start of a character, at most 3 bytes.
+    /// Start of an unfinished character, at most 3 bytes.
     held: Vec<u8>,
 }
 
 impl Utf8Stream {
-    /// An empty stream.
+    /// Creates an empty stream.
     pub fn new() -> Utf8Stream {
         Utf8Stream::default()
     }
 
-    /// Takes bytes, and returns the completed text; often empty.
+    /// Appends bytes, and returns the text that they complete, which may be empty.
     pub fn push(&mut self, bytes: &[u8]) -> String {
         self.held.extend_from_slice(bytes);
         let mut text = String::new();
@@ -47,14 +47,14 @@ impl Utf8Stream {
         text
     }
 
-    /// Ends the stream: bytes still held back become one U+FFFD.
+    /// Ends the stream, and returns one U+FFFD if bytes are still held back.
     pub fn finish(&mut self) -> String {
         let text = String::from_utf8_lossy(&self.held).into_owned();
         self.held.clear();
         text
     }
 
-    /// Bytes held back now, at most 3.
+    /// Returns the number of bytes held back, at most 3.
     pub fn held(&self) -> usize {
         self.held.len()
     }
@@ -64,7 +64,7 @@ impl Utf8Stream {
 mod tests {
     use super::*;
 
-    /// The output for `bytes`, pushed `step` at a time.
+    /// Returns the text of `bytes`, pushed `step` at a time.
     fn streamed(bytes: &[u8], step: usize) -> String {
         let mut stream = Utf8Stream::new();
         let mut text = String::new();

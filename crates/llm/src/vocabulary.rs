@@ -1,56 +1,57 @@
-//! The tokenizer metadata of a file as plain data, and the checks of an untrusted vocabulary.
+//! The tokenizer metadata of a file as plain data, and checks of the untrusted vocabulary.
 
 use std::collections::{HashMap, HashSet};
 
 use tokenizers::models::bpe::Merges;
 
 use super::sentencepiece;
-use warploom::error::{Error, Result};
+use warploom::{Error, Result};
 use warploom_models::gguf::Gguf;
 
-/// Entries of a vocabulary; the largest in use has about 262,000.
+/// Maximum entries of a vocabulary; the largest in use has about 262,000.
 pub(super) const MAX_TOKENS: usize = 1 << 22;
-/// Bytes of one entry as stored in the file; the longest in use are runs of spaces.
+/// Maximum bytes of an entry as stored in the file; the longest in use are runs of spaces.
 const MAX_TOKEN_BYTES: usize = 1 << 16;
-/// Entries searched for in text; every position of a text is compared with them.
+/// Maximum number of special tokens, which are searched for at every position of a text.
 pub(super) const MAX_SPECIALS: usize = 1 << 16;
 
-/// `tokenizer.ggml.token_type`: text.
+/// Value of `tokenizer.ggml.token_type`: text.
 pub(super) const NORMAL: i32 = 1;
-/// `tokenizer.ggml.token_type`: replaces text without a token.
+/// Value of `tokenizer.ggml.token_type`: replaces text that has no token.
 pub(super) const UNKNOWN: i32 = 2;
-/// `tokenizer.ggml.token_type`: controls the model and is not text.
+/// Value of `tokenizer.ggml.token_type`: controls the model and is not text.
 pub(super) const CONTROL: i32 = 3;
-/// `tokenizer.ggml.token_type`: text that is always one token.
+/// Value of `tokenizer.ggml.token_type`: text that is always one token.
 pub(super) const USER_DEFINED: i32 = 4;
-/// `tokenizer.ggml.token_type`: has no text.
+/// Value of `tokenizer.ggml.token_type`: an unused entry.
 pub(super) const UNUSED: i32 = 5;
-/// `tokenizer.ggml.token_type`: `<0x00>` to `<0xFF>`, byte fallback for text without a token.
+/// Value of `tokenizer.ggml.token_type`: `<0x00>` to `<0xFF>`, the byte fallback for text that has
+/// no token.
 pub(super) const BYTE: i32 = 6;
 
-/// Key of an array of ids that end an answer, for models with more of them than GGUF's three keys
-/// hold.
+/// Key of the array of ids that end an answer, for models with more of them than GGUF's three keys
+/// can hold.
 pub(super) const END_TOKENS: &str = "tokenizer.warploom.end_token_ids";
 
 /// Special tokens of Phi-3 that keep the white space after them.
 const KEEP_SPACE: [&str; 3] = ["<unk>", "<s>", "<|endoftext|>"];
-/// Parts of `general.name` by which llama.cpp recognises Phi-3: GGUF has no key for the white space
-/// that a token strips.
+/// Parts of `general.name` by which llama.cpp recognises Phi-3, because GGUF has no key for tokens
+/// that strip white space.
 const PHI3_NAMES: [&str; 2] = ["phi-3", "phi3"];
 
 /// The tokenizer metadata of a file, as plain data.
 #[derive(Clone, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub struct TokenizerSpec {
-    /// `tokenizer.ggml.model`: `gpt2` is byte-level BPE, `llama` SentencePiece's.
+    /// `tokenizer.ggml.model`: `gpt2` is byte-level BPE, `llama` is SentencePiece's BPE.
     pub model: String,
     /// `tokenizer.ggml.pre`: how text is split into words; empty if the file has no such key.
     pub pre: String,
     /// `tokenizer.ggml.tokens`: the text of each id. `gpt2` writes bytes in its own alphabet,
     /// `llama` writes spaces as U+2581.
     pub tokens: Vec<String>,
-    /// `tokenizer.ggml.merges`: pairs `a b`, best first. May be absent for `llama`; the scores then
-    /// give the order.
+    /// `tokenizer.ggml.merges`: pairs `a b`, best first. May be absent for `llama`; the merges are
+    /// then derived from the scores.
     pub merges: Vec<String>,
     /// `tokenizer.ggml.scores` of `llama`, one for each token: pairs with a higher-scored result
     /// merge first.
@@ -58,20 +59,21 @@ pub struct TokenizerSpec {
     /// `tokenizer.ggml.token_type`, one for each token, or none at all: 1 normal, 2 unknown,
     /// 3 control, 4 user-defined, 5 unused, 6 byte.
     pub token_types: Vec<i32>,
-    /// `tokenizer.ggml.bos_token_id`: begins a text.
+    /// `tokenizer.ggml.bos_token_id`: the token that begins a text.
     pub bos: Option<u32>,
-    /// `tokenizer.ggml.eos_token_id`: ends a text.
+    /// `tokenizer.ggml.eos_token_id`: the token that ends a text.
     pub eos: Option<u32>,
-    /// `tokenizer.ggml.eot_token_id`: ends a turn.
+    /// `tokenizer.ggml.eot_token_id`: the token that ends a turn.
     pub eot: Option<u32>,
-    /// `tokenizer.ggml.eom_token_id`: ends a message that a tool call follows.
+    /// `tokenizer.ggml.eom_token_id`: the token that ends a message before a tool call.
     pub eom: Option<u32>,
     /// `tokenizer.warploom.end_token_ids`: every id that ends an answer, if there are more than the
     /// keys above hold.
     pub ends: Vec<u32>,
-    /// `tokenizer.ggml.add_bos_token`; if absent, the pre-tokenizer decides, and `llama` adds it.
+    /// `tokenizer.ggml.add_bos_token`: whether a text begins with the BOS token. If absent, the
+    /// pre-tokenizer decides for `gpt2`, and it is true for `llama`.
     pub add_bos: Option<bool>,
-    /// `tokenizer.ggml.add_eos_token`: whether a text ends with the end token.
+    /// `tokenizer.ggml.add_eos_token`: whether a text ends with the EOS token.
     pub add_eos: Option<bool>,
     /// Whether special tokens strip the white space after them, as those of Phi-3 do.
     pub strips: bool,
@@ -81,15 +83,15 @@ pub struct TokenizerSpec {
 }
 
 impl TokenizerSpec {
-    /// Whether tokens are text (SentencePiece) rather than bytes.
+    /// Returns whether tokens are text (SentencePiece) rather than bytes.
     pub(super) fn is_pieces(&self) -> bool {
         self.model == "llama"
     }
 
-    /// Reads a file's metadata.
+    /// Reads the tokenizer metadata of a file.
     ///
     /// # Errors
-    /// Bad file, naming file and key, if one is missing or of the wrong type.
+    /// Bad file, naming file and key, if a required key is missing or a key has the wrong type.
     pub fn from_gguf(file: &Gguf) -> Result<TokenizerSpec> {
         let key = |name: &str| format!("tokenizer.ggml.{name}");
         let strings = |name: &str| -> Result<Vec<String>> {
@@ -131,7 +133,7 @@ impl TokenizerSpec {
     }
 }
 
-/// Whether a model of this name strips white space as Phi-3 does.
+/// Returns whether a model with this name strips white space as Phi-3 does.
 pub(super) fn is_phi3(name: &str) -> bool {
     let name = name.to_lowercase();
     PHI3_NAMES.iter().any(|part| name.contains(part))
@@ -142,18 +144,18 @@ pub(super) fn is_phi3(name: &str) -> bool {
 pub(super) struct Special {
     pub(super) text: String,
     pub(super) id: u32,
-    /// Found even if control tokens are not parsed.
+    /// Whether it is found even if control tokens are not parsed.
     pub(super) always: bool,
-    /// Takes the white space before it.
+    /// Whether it strips the white space before it.
     pub(super) lstrip: bool,
-    /// Takes the white space after it.
+    /// Whether it strips the white space after it.
     pub(super) rstrip: bool,
-    /// Not found within a word.
+    /// Whether it is found only as a whole word.
     pub(super) single_word: bool,
 }
 
-/// The byte of a character of GPT-2's alphabet: printable Latin-1 stands for itself, the characters
-/// from U+0100 on for the other 68 bytes in order.
+/// Maps a character of GPT-2's alphabet to its byte: printable Latin-1 characters stand for
+/// themselves, and those from U+0100 on for the other 68 bytes in order.
 pub(super) fn byte_of(c: char) -> Option<u8> {
     match u32::from(c) {
         n @ (33..=126 | 161..=172 | 174..=255) => Some(n as u8),
@@ -164,12 +166,13 @@ pub(super) fn byte_of(c: char) -> Option<u8> {
     }
 }
 
-/// The type of a token; a file without types has normal ones only.
+/// Returns the type of a token. All tokens of a file without types are normal.
 pub(super) fn type_of(spec: &TokenizerSpec, index: usize) -> i32 {
     spec.token_types.get(index).copied().unwrap_or(1)
 }
 
-/// Whether a token is text. The name of a control token never becomes a word.
+/// Returns whether a token stands for text. Control and unknown tokens do not, so BPE never
+/// produces them from their names.
 pub(super) fn writes(spec: &TokenizerSpec, index: usize) -> bool {
     !matches!(type_of(spec, index), UNKNOWN | CONTROL)
 }
@@ -244,10 +247,10 @@ pub(super) fn check_merges(spec: &TokenizerSpec, ids: &HashMap<&str, u32>) -> Re
     Ok(merges)
 }
 
-/// The bytes of all tokens, and the end of each.
+/// Returns the concatenated bytes of all tokens, and the end offset of each.
 ///
 /// # Errors
-/// Bad file, naming the element, for an invalid byte token.
+/// Bad file, naming the element, if a byte token is not valid.
 pub(super) fn texts(spec: &TokenizerSpec) -> Result<(Vec<u8>, Vec<usize>)> {
     let mut bytes = Vec::new();
     let mut ends = Vec::with_capacity(spec.tokens.len());
@@ -279,8 +282,8 @@ pub(super) fn texts(spec: &TokenizerSpec) -> Result<(Vec<u8>, Vec<usize>)> {
     Ok((bytes, ends))
 }
 
-/// Tokens that are found in text before it is split into words: by first byte, ordered by text; of
-/// several with the same text, the first comes last.
+/// Returns the tokens that are found in text before it is split into words, by first byte. Each
+/// list is ordered by text; of several tokens with the same text, the first in the file comes last.
 pub(super) fn find_specials(spec: &TokenizerSpec) -> Result<HashMap<u8, Vec<Special>>> {
     let mut specials: HashMap<u8, Vec<Special>> = HashMap::new();
     let mut n = 0;
@@ -314,8 +317,8 @@ pub(super) fn find_specials(spec: &TokenizerSpec) -> Result<HashMap<u8, Vec<Spec
     Ok(specials)
 }
 
-/// The longest token that `rest` begins with, among those allowed there; `list` is in the order of
-/// [`find_specials`].
+/// Returns the longest token that `rest` begins with, among those for which `may` is true. `list`
+/// is in the order of [`find_specials`].
 pub(super) fn longest_special<'a>(
     mut list: &'a [Special],
     mut rest: &[u8],
@@ -337,7 +340,7 @@ pub(super) fn longest_special<'a>(
     }
 }
 
-/// An id of the metadata, checked against the vocabulary.
+/// Checks that an id of the metadata is in the vocabulary, and returns it.
 pub(super) fn check_id(spec: &TokenizerSpec, field: &str, id: Option<u32>) -> Result<Option<u32>> {
     match id {
         Some(id) if id as usize >= spec.tokens.len() => {

@@ -1,31 +1,31 @@
-//! The tensors of a model: names, shapes, and their formats on a device.
+//! Finds and checks the tensors of a model, and converts them to their formats on a device.
 
 use std::borrow::Cow;
 use std::collections::HashSet;
 
 use super::config::{Config, ROPE_FACTORS};
 use super::rope::{self, LOCAL_ROPE_FREQUENCIES, ROPE_FREQUENCIES};
-use warploom::base::{DType, Format};
-use warploom::error::{Error, Result};
-use warploom::quant;
+use warploom::{Error, Result};
+use warploom_core::base::{DType, Format};
+use warploom_core::quant;
 use warploom_models::gguf::Gguf;
 
 /// A tensor that the decoder reads.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Weight {
-    /// Name in the file.
+    /// Name in the file, or of a computed table.
     pub(super) name: String,
     /// Sizes, outermost first.
     pub(super) shape: Vec<u64>,
-    /// Its format on a device.
+    /// Format on the device.
     pub(super) format: Format,
 }
 
-/// Every tensor that the decoder reads, found in the file and checked against the config.
+/// Finds in the file every tensor that the decoder reads, and checks it against the config.
 ///
 /// # Errors
-/// Bad file, for a tensor that is missing or has another shape or type; unsupported, for an unknown
-/// tensor, because ignoring it would give wrong results.
+/// Bad file if a tensor is missing or has the wrong shape or type; unsupported if a tensor is
+/// unknown, because ignoring it would give wrong results.
 pub(super) fn of_file(file: &Gguf, config: &Config) -> Result<Vec<Weight>> {
     let table = table(config, |name, shape, need| match need {
         Need::Optional if file.find_tensor(name).is_none() => Ok(None),
@@ -55,8 +55,8 @@ pub(super) enum Need {
     Optional,
 }
 
-/// Every tensor that the decoder reads; `stored` returns the format of a tensor of this name and
-/// shape, or `None` for an absent optional one.
+/// Returns every tensor that the decoder reads. `stored` returns the format of the tensor with this
+/// name and shape, or `None` if the tensor is optional and absent.
 pub(super) fn table(
     config: &Config,
     stored: impl Fn(&str, &[u64], Need) -> Result<Option<Format>>,
@@ -130,7 +130,8 @@ impl<F: Fn(&str, &[u64], Need) -> Result<Option<Format>>> Table<'_, F> {
         Ok(())
     }
 
-    /// Vectors are small and read by many kernels, so they are stored as f32.
+    /// Adds a vector if it is present. Vectors are small and read by many kernels, so they are f32
+    /// on the device.
     fn vector(&mut self, name: &str, len: u64, need: Need) -> Result<()> {
         if (self.stored)(name, &[len], need)?.is_some() {
             let (name, shape) = (name.to_owned(), vec![len]);
@@ -139,7 +140,8 @@ impl<F: Fn(&str, &[u64], Need) -> Result<Option<Format>>> Table<'_, F> {
         Ok(())
     }
 
-    /// A matrix with its optional parts: one factor for all results, and a bias.
+    /// Adds a matrix with its optional scale, which is one factor for all results, and its bias,
+    /// which some architectures require.
     fn product(&mut self, name: &str, shape: [u64; 2]) -> Result<()> {
         self.matrix(name, shape)?;
         self.vector(&format!("{name}.scale"), 1, Need::Optional)?;
@@ -171,7 +173,8 @@ fn checked(file: &Gguf, name: &str, shape: &[u64]) -> Result<Format> {
     }
 }
 
-/// The bytes of a weight for a device: the file's own if the format is the same.
+/// Returns the bytes of a weight in its format on the device: those in the file if the file stores
+/// the same format.
 pub(super) fn bytes<'a>(file: &'a Gguf, config: &Config, weight: &Weight) -> Result<Cow<'a, [u8]>> {
     if let Some(table) = rope::table(file, config, &weight.name)? {
         return Ok(Cow::Owned(bytemuck::cast_slice(&table).to_vec()));
@@ -188,7 +191,7 @@ pub(super) fn bytes<'a>(file: &'a Gguf, config: &Config, weight: &Weight) -> Res
     Ok(Cow::Owned(bytemuck::cast_slice(&decoded(file, &weight.name)?).to_vec()))
 }
 
-/// The values of a tensor as f32.
+/// Decodes a tensor to f32.
 pub(super) fn decoded(file: &Gguf, name: &str) -> Result<Vec<f32>> {
     let info = file.tensor(name)?;
     let bytes = file.weights(&info)?;

@@ -1,9 +1,10 @@
-//! Files with a missing or extra tensor, or one of another shape.
+//! Tests files with a missing or extra tensor, or with one of the wrong shape.
 
 use super::*;
 use crate::test_file::{Entry, gguf};
 
-/// A small model of an architecture, and all its required tensors.
+/// Returns the config of a small model with this architecture, and all its required tensors with
+/// their shapes.
 fn small(architecture: &'static str) -> (Config, Vec<(String, Vec<u64>)>) {
     let architecture = crate::config::Architecture::of(architecture).unwrap();
     let config = Config {

@@ -1,8 +1,8 @@
-//! YaRN: rotary frequencies scaled for longer contexts, the low ones by a factor, the high ones not
-//! at all, with queries and keys enlarged to compensate.
+//! YaRN: scales rotary frequencies for longer contexts. Low frequencies are divided by a factor,
+//! high ones are kept, and queries and keys are enlarged to compensate.
 
 use super::config::{Keys, MAX_CONTEXT};
-use warploom::error::Result;
+use warploom::Result;
 
 /// The YaRN parameters of a file.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -10,27 +10,31 @@ use warploom::error::Result;
 pub struct Yarn {
     /// Ratio of the new context to the original; above 0.
     pub factor: f64,
-    /// Context of the model before scaling.
+    /// Context of the model before scaling, in tokens.
     pub original_context: f64,
-    /// Frequencies with more turns in the original context are kept.
+    /// Frequencies that make more than this many turns in the original context are kept.
     pub beta_fast: f64,
-    /// Frequencies with fewer turns are divided by `factor`.
+    /// Frequencies that make fewer than this many turns are divided by `factor`.
     pub beta_slow: f64,
-    /// Share of the original frequency in the kept ones, 0 to 1.
+    /// Share of the unscaled value in the frequencies that are kept, from 0 to 1; the rest is the
+    /// divided value.
     pub extrapolation: f64,
-    /// Factor on rotated queries, and on rotated keys.
+    /// Factor that multiplies both rotated queries and rotated keys.
     pub attention: f64,
-    /// Whether the borders between the frequency ranges are rounded to integers.
+    /// Whether the two ends of the transition between the ranges, as indices of pairs, are rounded
+    /// outwards to integers.
     pub truncate: bool,
 }
 
-/// The magnitude correction for a scaling factor, as measured by the method's authors.
+/// Returns the magnitude correction for a scaling factor: a formula that the method's authors
+/// fitted to measurements. `by` multiplies the logarithm of the factor.
 pub(super) fn magnitude(factor: f64, by: f64) -> f64 {
     if factor <= 1.0 { 1.0 } else { 0.1 * by * factor.ln() + 1.0 }
 }
 
 impl Yarn {
-    /// The scaled frequency of pair `pair` of `dim / 2`; `plain` is the unscaled one.
+    /// Returns the scaled frequency of pair `pair` out of `dim / 2`. `plain` is the unscaled
+    /// frequency, and `base` the base of all frequencies.
     pub(super) fn apply(&self, base: f64, dim: usize, pair: usize, plain: f64) -> f64 {
         let [low, high] = self.borders(base, dim);
         let ramp = ((pair as f64 - low) / (high - low).max(0.001)).clamp(0.0, 1.0);
@@ -38,7 +42,8 @@ impl Yarn {
         plain / self.factor * (1.0 - kept) + plain * kept
     }
 
-    /// The pairs between which frequencies change from kept to divided.
+    /// Returns the indices of the first and last pair of the range over which frequencies change
+    /// from kept to divided. They may be fractional.
     fn borders(&self, base: f64, dim: usize) -> [f64; 2] {
         let dim = dim as f64;
         let pair = |turns: f64| {
@@ -51,7 +56,9 @@ impl Yarn {
     }
 }
 
-/// YaRN from llama.cpp's keys; `yarn_truncate` is our own extension.
+/// Reads the parameters of YaRN from llama.cpp's keys and from `yarn_truncate`, an extension of
+/// this crate. `context` is the default of the original context; `rotates_all` says whether heads
+/// are rotated as a whole.
 pub(super) fn read(
     keys: &Keys<'_>,
     context: usize,
@@ -62,7 +69,7 @@ pub(super) fn read(
     let number = |name: &str, default: f64, low: f64, high: f64| {
         keys.number(&format!("rope.scaling.{name}"), Some(default), low, high)
     };
-    // Here 0 means absent.
+    // These keys may also be 0.
     let or_zero = |name: &str, default: f64, high: f64| {
         let key = keys.key(&format!("rope.scaling.{name}"));
         match keys.file.find_f32(&key)? {
@@ -111,7 +118,7 @@ mod tests {
 
     const SHAPES: [(&str, &[u64]); 1] = [("token_embd.weight", &[8, 64])];
 
-    /// A model of the llama architecture with heads of 32 and these keys.
+    /// Reads the config of a llama model with heads of size 32 and these keys.
     fn config(keys: &[(&'static str, Entry)]) -> Result<Config> {
         let mut all = vec![
             ("general.architecture", Entry::Text("llama")),
@@ -127,8 +134,8 @@ mod tests {
         Config::from_gguf(&gguf(&all, &SHAPES))
     }
 
-    /// Frequencies and factors of `transformers` (`tests/golden/rope`), by the keys converted from
-    /// a folder's config.
+    /// Frequencies and factors match those of `transformers` (`tests/golden/rope`) for keys as
+    /// converted from the config of a folder.
     #[test]
     fn frequencies_are_those_of_the_library() {
         let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/golden/rope/yarn.json");

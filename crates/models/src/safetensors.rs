@@ -15,12 +15,12 @@ use warploom_core::error::{Error, Result};
 
 /// Bytes of the length field before the header.
 const LENGTH: usize = 8;
-/// Largest header in bytes, as in the format's own library.
+/// Maximum bytes of the header, as in the format's own library.
 const MAX_HEADER: u64 = 100_000_000;
-/// Largest rank of a tensor.
+/// Maximum rank of a tensor.
 const MAX_DIMS: usize = 8;
 
-/// An open file.
+/// An open safetensors file.
 pub struct Safetensors {
     name: String,
     data: Box<dyn AsRef<[u8]> + Send + Sync>,
@@ -32,23 +32,23 @@ pub struct Safetensors {
 pub struct TensorInfo {
     shape: Vec<u64>,
     dtype: Dtype,
-    /// File offset in bytes.
+    /// File offset of the first byte.
     start: usize,
     end: usize,
 }
 
 impl TensorInfo {
-    /// Its shape, outermost first.
+    /// Returns the shape, outermost dimension first.
     pub fn shape(&self) -> &[u64] {
         &self.shape
     }
 
-    /// The type's name in the file: `F16`, `BF16`, `I64`.
+    /// Returns the name of the type in the file, such as `F16`, `BF16` or `I64`.
     pub fn dtype(&self) -> String {
         self.dtype.to_string()
     }
 
-    /// The weight format of its numbers, if they can be weights.
+    /// Returns the storage format; `None` if tensors of this type are not supported as weights.
     pub fn format(&self) -> Option<Format> {
         match self.dtype {
             Dtype::F32 => Some(Format::F32),
@@ -60,10 +60,10 @@ impl TensorInfo {
 }
 
 impl Safetensors {
-    /// Reads a file from memory or a mapping. `name` is the file name in errors.
+    /// Reads a file from memory or from a mapping. `name` is the file name in errors.
     ///
     /// # Errors
-    /// Bad file, naming field and byte offset, if it is not valid.
+    /// Bad file, naming field and byte offset, if the file is not valid.
     pub fn from_bytes(
         data: impl AsRef<[u8]> + Send + Sync + 'static,
         name: &str,
@@ -72,10 +72,12 @@ impl Safetensors {
         Ok(Safetensors { name: name.to_owned(), data: Box::new(data), tensors })
     }
 
-    /// Maps a file, which must not change while open (see `gguf::Access::Mmap`).
+    /// Maps a file, which must not change while it is open (see
+    /// [`Access::Mmap`](crate::gguf::Access::Mmap)).
     ///
     /// # Errors
-    /// Io if it cannot be opened, and those of [`Safetensors::from_bytes`].
+    /// Io if the file cannot be opened; bad file if it is not a regular file. Also the errors of
+    /// [`Safetensors::from_bytes`].
     #[cfg(not(target_arch = "wasm32"))]
     pub fn open(path: &std::path::Path) -> Result<Safetensors> {
         let name = path.display().to_string();
@@ -91,20 +93,20 @@ impl Safetensors {
         Safetensors::from_bytes(map, &name)
     }
 
-    /// The file name used in errors.
+    /// Returns the file name used in errors.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Every tensor, by name.
+    /// Returns all tensors by name.
     pub fn tensors(&self) -> &BTreeMap<String, TensorInfo> {
         &self.tensors
     }
 
-    /// The bytes of a tensor, little endian, row by row.
+    /// Returns the bytes of a tensor, little-endian and in row-major order.
     ///
     /// # Errors
-    /// Bad file if no tensor has this name, or if the file was truncated.
+    /// Bad file if there is no tensor with this name.
     pub fn bytes(&self, name: &str) -> Result<&[u8]> {
         let info = self.tensors.get(name);
         let bytes = info.and_then(|t| (*self.data).as_ref().get(t.start..t.end));
@@ -131,7 +133,7 @@ fn parse(bytes: &[u8]) -> Result<BTreeMap<String, TensorInfo>> {
             "header length at byte 0: {length}, at most {MAX_HEADER}, the file has {have} left"
         )));
     };
-    // The message contains line and column.
+    // The message of the parser contains line and column.
     let metadata: Metadata =
         serde_json::from_slice(header).map_err(|e| bad(format!("header at byte {LENGTH}: {e}")))?;
     let begin = LENGTH + header.len();
@@ -189,7 +191,8 @@ mod tests {
         assert!(file.bytes("c").unwrap_err().is_bad_file());
     }
 
-    /// Seventeen tensors whose ranges end at the largest `usize`: sums with them overflow.
+    /// Returns a header of seventeen tensors whose last range ends at the largest `u64`, so that
+    /// sums with it overflow.
     fn ends_at_the_end_of_memory() -> String {
         let mut rows = String::new();
         let mut start = 0u64;
@@ -253,7 +256,7 @@ mod tests {
             let error = Safetensors::from_bytes(bytes, "long").unwrap_err();
             assert!(error.to_string().contains("header length at byte 0"), "{error}");
         }
-        // The JSON reader limits the nesting.
+        // The JSON parser limits the nesting.
         let deep = format!(r#"{{"t":{}}}"#, "[".repeat(100_000));
         assert!(open(&deep, 0).unwrap_err().is_bad_file());
     }

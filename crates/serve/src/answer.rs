@@ -1,4 +1,4 @@
-//! Answers as JSON, in the formats of OpenAI's two interfaces.
+//! Formats answers as JSON for OpenAI's two interfaces, chat and completions.
 
 use serde_json::{Value, json};
 
@@ -15,10 +15,10 @@ pub(super) enum Kind {
 pub(super) struct Answer<'a> {
     pub(super) kind: Kind,
     pub(super) id: String,
-    /// Seconds since 1970.
+    /// Creation time, in seconds since the Unix epoch.
     pub(super) created: u64,
     pub(super) model: &'a str,
-    /// Whether a stream ends with the usage.
+    /// Whether a stream ends with the token counts.
     pub(super) include_usage: bool,
 }
 
@@ -39,7 +39,7 @@ fn usage(done: &Done) -> Value {
 }
 
 impl Answer<'_> {
-    /// The whole answer.
+    /// Returns an answer that is not streamed, as a single object.
     pub(super) fn whole(&self, text: &str, done: &Done) -> Value {
         let mut choice = match self.kind {
             Kind::Chat => json!({
@@ -81,14 +81,15 @@ impl Answer<'_> {
         chunk
     }
 
-    /// The first object of a stream, with the role. A completion begins with text.
+    /// Returns the first object of a chat stream, with the role. `None` for completions, whose
+    /// streams begin with text.
     pub(super) fn first(&self) -> Option<Value> {
         let delta = json!({ "role": "assistant", "content": "" });
         let choice = json!({ "index": 0, "delta": delta, "logprobs": null, "finish_reason": null });
         (self.kind == Kind::Chat).then(|| self.chunk(json!([choice])))
     }
 
-    /// More text.
+    /// Returns an object of a stream with more text.
     pub(super) fn text(&self, text: &str) -> Value {
         let mut choice = match self.kind {
             Kind::Chat => json!({ "delta": { "content": text } }),
@@ -100,7 +101,7 @@ impl Answer<'_> {
         self.chunk(json!([choice]))
     }
 
-    /// The last objects of a stream.
+    /// Returns the last objects of a stream: the finish reason and, if requested, the token counts.
     pub(super) fn last(&self, done: &Done) -> Vec<Value> {
         let mut choice = match self.kind {
             Kind::Chat => json!({ "delta": {} }),

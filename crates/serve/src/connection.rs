@@ -1,4 +1,4 @@
-//! One connection: HTTP/1.1 requests in, bytes out, with limits on time and size.
+//! Reads HTTP/1.1 requests from a connection and sends bytes, with limits on time and size.
 //!
 //! `httparse` parses the head; this module applies the limits. Nothing beyond [`Limits`] is read
 //! into memory, and no client, however slow, holds a thread longer than they allow.
@@ -11,32 +11,32 @@ use super::after;
 use super::error::ApiError;
 use super::inflate::{Coding, coding};
 
-/// Maximum fields of a head.
+/// Maximum header fields of a request.
 const MAX_FIELDS: usize = 64;
-/// Maximum bytes of a chunk size line, and of the fields after the last chunk.
+/// Maximum bytes of a chunk size line, and of the trailer fields after the last chunk.
 const MAX_CHUNK_LINE: usize = 1024;
-/// Maximum bytes of the names of fields that a page may send.
+/// Maximum bytes of the list of header fields that a page may send.
 const MAX_ALLOWED: usize = 2048;
 /// How often a waiting connection checks whether the server is stopping.
 const SLICE: Duration = Duration::from_millis(200);
-/// Bytes and time allowed to a client after an answer that ends a connection.
+/// Maximum bytes and time for reading what a client still sends when its connection is closed.
 const LINGER: (usize, Duration) = (1 << 20, Duration::from_secs(1));
 
-/// Limits on one client.
+/// Limits on clients and their requests.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Limits {
-    /// Bytes of a request's head. Default 16 KiB.
+    /// Maximum bytes of a request's head. Default 16 KiB.
     pub head: usize,
-    /// Bytes of a request's body, both as received and inflated. Default 1 MiB.
+    /// Maximum bytes of a request's body, both as received and after decompression. Default 1 MiB.
     pub body: usize,
-    /// Time to send a request. Default 20 seconds.
+    /// Maximum time for a client to send a request. Default 20 seconds.
     pub read: Duration,
-    /// Time between two requests of a connection. Default 30 seconds.
+    /// Maximum time between two requests on a connection. Default 30 seconds.
     pub idle: Duration,
-    /// Time without progress in sending an answer. Default 20 seconds.
+    /// Maximum time without progress while a response is sent. Default 20 seconds.
     pub write: Duration,
-    /// Concurrent connections. Default 256.
+    /// Maximum concurrent connections of all clients. Default 256.
     pub connections: usize,
 }
 
@@ -62,7 +62,7 @@ warploom_llm::setters!(Limits {
     connections: usize,
 });
 
-/// The length of a body.
+/// How the end of a body is determined.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Length {
     Bytes(usize),
@@ -73,24 +73,25 @@ enum Length {
 #[derive(Debug)]
 pub(super) struct Head {
     pub(super) method: String,
-    /// Without the query string.
+    /// Path of the request target, without the query string.
     pub(super) path: String,
-    /// Whether chunked answers are allowed.
+    /// Whether the request is HTTP/1.1, so that responses may be chunked.
     pub(super) is_1_1: bool,
     pub(super) keep_alive: bool,
     pub(super) authorization: Option<String>,
     pub(super) content_type: Option<String>,
-    /// The content coding of the body, or its error.
+    /// The content coding of the body, or the error if it is not supported.
     pub(super) coding: Result<Coding, ApiError>,
-    /// Fields that a browser wants to send, from its preflight request.
+    /// Header fields that a browser wants to send, from its preflight request.
     wanted_fields: Option<String>,
     length: Length,
     expects_continue: bool,
 }
 
 impl Head {
-    /// Fields that a page may send: those used here, and those its client asks for, which are
-    /// ignored, if they are valid names within the size limit.
+    /// Returns the header fields that a page may send: those that the server uses, and those that
+    /// the preflight request asks for and the server ignores, as far as they have valid names and
+    /// fit the size limit.
     pub(super) fn allowed_fields(&self) -> String {
         let mut fields = "authorization, content-type".to_owned();
         let is_token = |b: u8| b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&b);
@@ -109,9 +110,10 @@ impl Head {
 /// Why no request was read.
 #[derive(Debug)]
 pub(super) enum NoRequest {
-    /// The client has closed the connection or timed out idle: no answer is sent.
+    /// The client closed the connection or was idle for too long, or the server is stopping: no
+    /// response is sent.
     Ended,
-    /// The client receives this error, and the connection ends.
+    /// The client receives this error, and the connection is closed.
     Refused(ApiError),
 }
 
@@ -121,10 +123,10 @@ impl From<ApiError> for NoRequest {
     }
 }
 
-/// A client.
+/// The connection of a client.
 pub(super) struct Connection {
     stream: TcpStream,
-    /// Bytes read and not used yet.
+    /// Bytes received but not yet consumed.
     buffer: Vec<u8>,
     limits: Limits,
     /// Deadline for the request being read.
@@ -133,8 +135,10 @@ pub(super) struct Connection {
 }
 
 impl Connection {
+    /// Takes over the connection of a client and sets the options of its socket.
+    ///
     /// # Errors
-    /// If the system refuses options of the socket.
+    /// System errors if the options cannot be set.
     pub(super) fn new(stream: TcpStream, limits: Limits) -> std::io::Result<Connection> {
         stream.set_nodelay(true)?;
         stream.set_write_timeout(Some(limits.write))?;
@@ -142,7 +146,7 @@ impl Connection {
         Ok(Connection { stream, buffer: Vec::new(), limits, due, asked: 0 })
     }
 
-    /// The head of the next request. The wait ends if `stopping` returns true.
+    /// Reads the head of the next request. Stops waiting for it if `stopping` returns true.
     pub(super) fn head(&mut self, stopping: &dyn Fn() -> bool) -> Result<Head, NoRequest> {
         if self.buffer.is_empty() {
             self.first_byte(stopping)?;
@@ -189,7 +193,7 @@ impl Connection {
         }
     }
 
-    /// Reads more of a request, at most `room` bytes.
+    /// Receives more bytes of a request, at most `room`.
     fn fill(&mut self, room: usize) -> Result<(), NoRequest> {
         let left = self.due.saturating_duration_since(Instant::now());
         if left.is_zero() {
@@ -219,7 +223,7 @@ impl Connection {
         }
     }
 
-    /// The body of a request.
+    /// Reads the body of a request.
     pub(super) fn body(&mut self, head: &Head) -> Result<Vec<u8>, NoRequest> {
         if head.expects_continue && self.buffer.is_empty() && head.length != Length::Bytes(0) {
             let sent = self.send(b"HTTP/1.1 100 Continue\r\n\r\n", self.due);
@@ -271,7 +275,7 @@ impl Connection {
         }
     }
 
-    /// A line including its end.
+    /// Reads a line, including its line end.
     fn line(&mut self) -> Result<Vec<u8>, NoRequest> {
         loop {
             if let Some(end) = self.buffer.iter().position(|byte| *byte == b'\n') {
@@ -284,8 +288,8 @@ impl Connection {
         }
     }
 
-    /// Whether the client has closed its side, so that no answer is needed. Pipelined bytes do not
-    /// count.
+    /// Returns whether the client has closed its side, so that no response is needed. A close is
+    /// not detected while bytes that the client sent are unread.
     pub(super) fn is_gone(&self) -> bool {
         if self.stream.set_nonblocking(true).is_err() {
             return true;
@@ -298,11 +302,11 @@ impl Connection {
         self.stream.set_nonblocking(false).is_err() || gone
     }
 
-    /// Sends bytes.
+    /// Sends all bytes.
     ///
     /// # Errors
-    /// System errors; timed out, if the client accepts nothing for the write limit, or not all of
-    /// it by `due`.
+    /// System errors; timed out if the client accepts no bytes for as long as the write limit, or
+    /// not all of them by `due`.
     pub(super) fn send(&mut self, mut bytes: &[u8], due: Instant) -> std::io::Result<()> {
         while !bytes.is_empty() {
             if Instant::now() >= due {
@@ -318,8 +322,8 @@ impl Connection {
         Ok(())
     }
 
-    /// Ends the connection. Reads what the client still sends for a moment: closing with unread
-    /// bytes makes the system reset the connection, and the client loses the answer.
+    /// Closes the connection after briefly reading what the client still sends: with unread bytes,
+    /// the system would reset the connection, and the client would lose the response.
     pub(super) fn close(mut self) {
         if self.stream.shutdown(Shutdown::Write).is_err() {
             return;
@@ -352,7 +356,8 @@ fn too_large(limit: usize) -> ApiError {
     ApiError::new(413, format!("the body has more than {limit} bytes"))
 }
 
-/// The head at the start of `bytes` and its length; `None` if it is incomplete.
+/// Parses the head at the start of `bytes`, and returns it with its length; `None` if it is
+/// incomplete.
 fn parse(bytes: &[u8], max_body: usize) -> Result<Option<(Head, usize)>, ApiError> {
     let mut fields = [httparse::EMPTY_HEADER; MAX_FIELDS];
     let mut request = httparse::Request::new(&mut fields);

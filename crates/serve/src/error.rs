@@ -1,20 +1,20 @@
-//! Errors in the format of OpenAI's clients.
+//! Errors in the format of the OpenAI API.
 
 use serde_json::{Value, json};
 
 use super::queue::Failure;
-use warploom::error::Error;
+use warploom::Error;
 use warploom_llm::chat::Message;
 
-/// An error answer to a client.
+/// An error response to a client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct ApiError {
     pub(super) status: u16,
     pub(super) message: String,
-    /// The invalid field of the request.
+    /// Path of the invalid field of the request.
     pub(super) param: Option<String>,
     pub(super) code: Option<&'static str>,
-    /// The allowed method, if the request's is wrong.
+    /// The allowed methods, if that of the request is wrong.
     pub(super) allow: Option<&'static str>,
 }
 
@@ -23,20 +23,20 @@ impl ApiError {
         ApiError { status, message: message.into(), param: None, code: None, allow: None }
     }
 
-    /// 400, for a field of the request.
+    /// Creates an error with status 400 for a field of the request.
     pub(super) fn field(param: impl Into<String>, message: impl Into<String>) -> ApiError {
         let param = param.into();
         let message = format!("{param}: {}", message.into());
         ApiError { status: 400, message, param: Some(param), code: None, allow: None }
     }
 
-    /// With a machine-readable code.
+    /// Sets a machine-readable code.
     pub(super) fn code(mut self, code: &'static str) -> ApiError {
         self.code = Some(code);
         self
     }
 
-    /// The error type of OpenAI's interface.
+    /// Returns the error type in the OpenAI API that corresponds to the status.
     fn kind(&self) -> &'static str {
         match self.status {
             429 => "rate_limit_error",
@@ -73,7 +73,7 @@ impl From<Failure> for ApiError {
     }
 }
 
-/// The error of a conversation that cannot be rendered, with the invalid field.
+/// Returns the error for a conversation that the chat template cannot render, naming the field.
 pub(super) fn refused(messages: &[Message], error: &Error) -> ApiError {
     let calls = messages.iter().position(|message| !message.tool_calls.is_empty());
     match calls.filter(|_| error.is_unsupported()) {
@@ -85,18 +85,18 @@ pub(super) fn refused(messages: &[Message], error: &Error) -> ApiError {
     }
 }
 
-/// 404.
+/// Returns the error for an unknown model, with status 404.
 pub(super) fn no_model(id: &str) -> ApiError {
     ApiError::new(404, format!("there is no model {id:?} here")).code("model_not_found")
 }
 
-/// A text longer than the context.
+/// Returns the error for a text that does not fit the context.
 pub(super) fn too_long(field: &str, what: &str, context: usize) -> ApiError {
     let text = format!("{what} do not fit the context of {context} positions");
     ApiError::field(field, text).code("context_length_exceeded")
 }
 
-/// The reason phrase of a status.
+/// Returns the reason phrase of a status.
 pub(super) fn reason(status: u16) -> &'static str {
     match status {
         200 => "OK",

@@ -1,19 +1,22 @@
-//! The fields of a JSON object, each taken once and checked; remaining fields are refused.
+//! Reads the fields of a JSON object: each is taken once and checked, and remaining fields are
+//! refused.
 
 use serde_json::{Map, Value};
 
 use super::error::ApiError;
 
-/// An object of a request. `null` means absent, as in OpenAI's interface.
+/// A JSON object of a request. A field that is `null` counts as absent, as in the OpenAI API.
 pub(super) struct Fields {
     map: Map<String, Value>,
-    /// Its path in errors: empty, or `messages[2]`.
+    /// Path of the object in errors, such as `messages[2]`; empty for the body.
     path: String,
 }
 
 impl Fields {
+    /// Takes the fields of `value`, whose path in errors is `path`.
+    ///
     /// # Errors
-    /// 400, if `value` is not an object.
+    /// 400 if `value` is not an object.
     pub(super) fn new(value: Value, path: impl Into<String>) -> Result<Fields, ApiError> {
         let path = path.into();
         match value {
@@ -28,7 +31,7 @@ impl Fields {
         }
     }
 
-    /// The full path of a field.
+    /// Returns the full path of a field.
     pub(super) fn name(&self, name: &str) -> String {
         match self.path.is_empty() {
             true => name.to_owned(),
@@ -60,7 +63,7 @@ impl Fields {
         }
     }
 
-    /// A number from `low` to `high`.
+    /// Takes a field that is a number from `low` to `high`.
     pub(super) fn number(
         &mut self,
         name: &str,
@@ -77,7 +80,7 @@ impl Fields {
         }
     }
 
-    /// An integer from `low` on; values beyond `usize` saturate.
+    /// Takes a field that is an integer of at least `low`; values beyond `usize` saturate.
     pub(super) fn count(&mut self, name: &str, low: usize) -> Result<Option<usize>, ApiError> {
         let Some(value) = self.take(name) else { return Ok(None) };
         match value.as_u64() {
@@ -88,7 +91,8 @@ impl Fields {
         }
     }
 
-    /// An integer from `low` on, or -1 for no limit, returned as `None`.
+    /// Takes a field that is an integer of at least `low`, or -1 for no limit, returned as
+    /// `Some(None)`.
     pub(super) fn limit(
         &mut self,
         name: &str,
@@ -107,7 +111,8 @@ impl Fields {
         }
     }
 
-    /// Any 64-bit integer, signed or unsigned; -1 means absent, as in other servers.
+    /// Takes a field that is any 64-bit integer, signed or unsigned; -1 counts as absent, as in
+    /// other servers.
     pub(super) fn seed(&mut self, name: &str) -> Result<Option<u64>, ApiError> {
         let Some(value) = self.take(name) else { return Ok(None) };
         match (value.as_u64(), value.as_i64()) {
@@ -118,7 +123,7 @@ impl Fields {
         }
     }
 
-    /// An unsupported field: only values without effect are accepted.
+    /// Takes an unsupported field and accepts only the values in `fine`, which have no effect.
     pub(super) fn only(&mut self, name: &str, fine: &[Value]) -> Result<(), ApiError> {
         let Some(value) = self.take(name) else { return Ok(()) };
         // 0 and 0.0 are the same number to a client.
@@ -129,15 +134,17 @@ impl Fields {
         }
     }
 
-    /// Fields without effect on the answer.
+    /// Drops fields that have no effect on the answer.
     pub(super) fn ignore(&mut self, names: &[&str]) {
         for name in names {
             self.map.remove(*name);
         }
     }
 
+    /// Checks that no field is left.
+    ///
     /// # Errors
-    /// 400, if a field is left, because it would be ignored silently.
+    /// 400 if one is, because it would be ignored silently.
     pub(super) fn end(self) -> Result<(), ApiError> {
         match self.map.keys().next() {
             None => Ok(()),
@@ -148,7 +155,7 @@ impl Fields {
     }
 }
 
-/// Whether a value is empty, so that ignoring it has no effect.
+/// Returns whether a value is empty, so that ignoring it has no effect.
 pub(super) fn is_empty(value: &Value) -> bool {
     match value {
         Value::Null | Value::Bool(false) => true,
@@ -159,7 +166,7 @@ pub(super) fn is_empty(value: &Value) -> bool {
     }
 }
 
-/// A short description of a value.
+/// Describes a value in a few words, for errors.
 fn kind(value: &Value) -> String {
     match value {
         Value::Null => "null".into(),

@@ -1,4 +1,4 @@
-//! Compressed request bodies.
+//! Decompresses request bodies.
 
 use std::io::Read;
 
@@ -13,10 +13,10 @@ pub(super) enum Coding {
     Gzip,
 }
 
-/// The coding named by a `content-encoding` field.
+/// Parses a `content-encoding` field.
 ///
 /// # Errors
-/// 415, naming it, for any but gzip.
+/// 415, naming the field, if it contains anything but `identity` and one `gzip`.
 pub(super) fn coding(field: &str) -> Result<Coding, ApiError> {
     let mut coding = Coding::Plain;
     for word in field.split(',').map(str::trim) {
@@ -34,10 +34,10 @@ pub(super) fn coding(field: &str) -> Result<Coding, ApiError> {
     Ok(coding)
 }
 
-/// The bytes of a body. Stops inflating at `limit`.
+/// Decompresses a body; stops once the result exceeds `limit` bytes.
 ///
 /// # Errors
-/// 400, if the body does not match its coding; 413, if it is longer than `limit`.
+/// 400 if the body does not match its coding; 413 if its decompressed size exceeds `limit`.
 pub(super) fn inflated(coding: Coding, body: Vec<u8>, limit: usize) -> Result<Vec<u8>, ApiError> {
     if coding == Coding::Plain {
         return Ok(body);

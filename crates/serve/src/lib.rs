@@ -1,12 +1,12 @@
 //! An OpenAI-compatible HTTP endpoint over the sequences of one session.
 //!
-//! `connection` reads requests within their limits, `request` checks them, `routes` answers them,
-//! each connection on its own thread. `queue` passes jobs to the single thread of the `scheduler`,
+//! `connection` reads requests within the limits, `request` checks them and `routes` answers them;
+//! each connection has its own thread. `queue` passes jobs to the single thread of the `scheduler`,
 //! which is independent of HTTP and can be used without it.
 //!
 //! Clients are untrusted: sizes, times, connections and the queue are bounded, a text that cannot
-//! fit the context is refused before it is encoded, and the JSON of only one request is in memory
-//! at a time. There is no TLS, and no authentication beyond one key: use a reverse proxy for more.
+//! fit the context is refused before it is encoded, and only one request at a time is parsed. There
+//! is no TLS, and no authentication beyond one key: use a reverse proxy for more.
 
 mod answer;
 mod connection;
@@ -35,8 +35,8 @@ pub use queue::{Done, Ended, Failure, Job, Piece, Queue, Ticket};
 pub use scheduler::Scheduler;
 pub use sequences::Sequences;
 
-use warploom::error::{Error, Result};
 use warploom::runtime::KeepAlive;
+use warploom::{Error, Result};
 use warploom_llm::chat::Template;
 use warploom_llm::{Model, Sampling, Session};
 
@@ -46,22 +46,22 @@ use warploom_llm::{Model, Sampling, Session};
 pub struct ServeOptions {
     /// Address to listen on; port 0 picks a free one. Default `127.0.0.1:8080`.
     pub address: SocketAddr,
-    /// Model name; `None` uses the file's name without folder and extension.
+    /// Name of the model in the API; `None` uses the file name without folder and extension.
     pub model: Option<String>,
     /// Key that clients must send as `Authorization: Bearer`; `None` disables authentication.
     pub api_key: Option<String>,
-    /// The origin whose pages may read answers, or `*`; `None` sends no CORS header.
+    /// Origin whose pages may read responses, or `*` for any origin; `None` sends no CORS header.
     pub cors_origin: Option<String>,
-    /// Default sampling of requests. The default seed is `seed`.
+    /// Default sampling settings of requests. Their seed is not used; see [`ServeOptions::seed`].
     pub sampling: Sampling,
     /// Default seed of requests; `None` uses a random one per request.
     pub seed: Option<u64>,
-    /// Requests that may wait for a sequence. Default 128.
+    /// Maximum number of requests that wait for a sequence. Default 128.
     pub queue: usize,
-    /// Maximum prompt tokens read between two tokens of other answers. Default 256.
+    /// Maximum number of prompt tokens to run between two tokens of other answers. Default 256.
     pub piece: usize,
-    /// Time limit of one answer, including its wait; [`Duration::MAX`] is no limit. Default 10
-    /// minutes.
+    /// Time limit for one answer, including its time in the queue; [`Duration::MAX`] means no
+    /// limit. Default 10 minutes.
     pub time: Duration,
     /// How long an idle server keeps the GPU clock up after the last answer ([`KeepAlive`]); zero
     /// disables it. Default 2 minutes.
@@ -102,15 +102,15 @@ warploom_llm::setters!(ServeOptions {
     limits: Limits,
 });
 
-/// About 17 years, which fits every clock.
+/// Longest duration added to an [`Instant`]: about 17 years, which no clock overflows.
 const LONGEST: Duration = Duration::from_secs(1 << 29);
 
-/// `begin + time`, with `time` clamped so that it cannot overflow.
+/// Returns `begin + time`, with `time` clamped so that the sum cannot overflow.
 fn after(begin: Instant, time: Duration) -> Instant {
     begin + time.min(LONGEST)
 }
 
-/// Extra time for clients to read answers when the server stops, beyond the write limit.
+/// How long a stopping server waits for its threads and connections after the grace period.
 const LAST_WORDS: Duration = Duration::from_secs(3);
 
 /// State shared by all connections.
@@ -121,20 +121,20 @@ struct Shared {
     name: String,
     /// The chat template, or why the model cannot chat.
     template: Result<Template, String>,
-    /// Positions of each sequence.
+    /// Number of positions of each sequence.
     context: usize,
     sequences: usize,
-    /// Bytes of the longest token text.
+    /// Length in bytes of the longest text that one token can stand for.
     longest_token: usize,
     queue: Arc<Queue>,
-    /// Held while a request is read and encoded, its peak of memory.
+    /// Held while a request is parsed and encoded, which needs the most memory.
     reading: Mutex<()>,
     stopping: AtomicBool,
     connections: Mutex<usize>,
     closed: Condvar,
-    /// Start time, in seconds since 1970.
+    /// Start time, in seconds since the Unix epoch.
     since: u64,
-    /// Ids of answers, from a random start.
+    /// Id of the next answer; the first one is random.
     answers: AtomicU64,
 }
 
@@ -176,13 +176,14 @@ pub struct Server {
     threads: Vec<JoinHandle<()>>,
 }
 
-warploom::base::debug_as!(Server, |this| address: this.address());
+warploom_core::base::debug_as!(Server, |this| address: this.address());
 
 impl Server {
-    /// Listens, and answers with the model of `session`, using all its sequences.
+    /// Starts a server that answers with the model of `session`, using all its sequences.
     ///
     /// # Errors
-    /// Io, if the address cannot be listened on; invalid, for options out of range.
+    /// Io if the server cannot listen on the address or start its threads; invalid if an option is
+    /// out of range.
     pub fn start(session: Session, options: ServeOptions) -> Result<Server> {
         warploom_llm::Sampler::new(options.sampling.clone())?;
         let bad_key = |key: &String| key.is_empty() || !key.bytes().all(|b| b.is_ascii_graphic());
@@ -213,31 +214,33 @@ impl Server {
         Ok(Server { address, shared, threads })
     }
 
-    /// The listening address.
+    /// Returns the address that the server listens on.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// The model's name.
+    /// Returns the name of the model in the API.
     pub fn model(&self) -> &str {
         &self.shared.name
     }
 
-    /// Whether all its threads run; if not, it no longer answers.
+    /// Returns whether the server's threads for connections and for the scheduler are running; if
+    /// not, the server no longer answers.
     pub fn is_alive(&self) -> bool {
         self.threads.iter().all(|thread| !thread.is_finished())
     }
 
-    /// The queue of waiting and running requests.
+    /// Returns the queue of waiting and running requests.
     pub fn queue(&self) -> &Arc<Queue> {
         &self.shared.queue
     }
 
-    /// Stops: refuses new requests, and aborts running ones after `grace`. Dropping a server stops
-    /// it without grace and without waiting.
+    /// Stops the server: refuses new requests, aborts running ones after `grace`, and waits until
+    /// all have ended. Dropping a server stops it without grace and without waiting.
     ///
     /// # Errors
-    /// Device, if it has not stopped some seconds later because the device does not answer.
+    /// Device if the server has not stopped a few seconds after `grace`, because the device does
+    /// not respond.
     pub fn stop(self, grace: Duration) -> Result<()> {
         let until = after(Instant::now(), grace);
         self.begin_stop(until);
@@ -270,7 +273,7 @@ impl Server {
     }
 }
 
-/// Stops without waiting.
+/// Stops the server without waiting.
 impl Drop for Server {
     fn drop(&mut self) {
         if !self.shared.is_stopping() {
@@ -287,7 +290,8 @@ impl Drop for CloseOnDrop {
     }
 }
 
-/// An address that reaches a listener of this machine: an unspecified address becomes loopback.
+/// Returns an address that reaches a listener on this machine: an unspecified IP address becomes
+/// the loopback address.
 fn reachable(mut address: SocketAddr) -> SocketAddr {
     if address.ip().is_unspecified() {
         match address {
@@ -344,7 +348,7 @@ fn accept(listener: &TcpListener, shared: &Arc<Shared>) {
         let stream = match stream {
             Ok((stream, _)) => stream,
             Err(error) => {
-                // For example no free descriptor, which is temporary.
+                // For example, there is no free file descriptor, which is temporary.
                 tracing::warn!(%error, "cannot accept a connection");
                 std::thread::sleep(Duration::from_millis(50));
                 continue;

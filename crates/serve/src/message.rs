@@ -1,10 +1,10 @@
-//! The messages of a conversation, as clients send them and send them back.
+//! Parses the messages of a conversation, which clients write or send back from earlier answers.
 //!
-//! The rule for their fields: `role`, `content` and `tool_calls` are read, in a tool's message also
-//! `tool_call_id` and `name`. A field with more input for the model (`images`, `audio`) or a
-//! request (`prefix`) is refused by name unless it is empty. All others concern other programs
-//! (`id`, `reasoning_content`, `cache_control`, `annotations`) and are ignored. The same holds for
-//! the parts of a content.
+//! `role`, `content` and `tool_calls` are read, and in the message of a tool also `tool_call_id`
+//! and `name`. A field that contains more input for the model (`images`, `audio`) or changes the
+//! request (`prefix`) is refused by name unless it is empty. All other fields are meant for other
+//! programs (`id`, `reasoning_content`, `cache_control`, `annotations`) and are ignored. A part of
+//! `content` must be text, and its other fields are ignored.
 
 use serde_json::Value;
 
@@ -12,7 +12,7 @@ use super::error::ApiError;
 use super::fields::{Fields, is_empty};
 use warploom_llm::chat::{Message, Role, ToolCall};
 
-/// Fields with more input for the model, or with a request.
+/// Fields that contain more input for the model or change the request.
 const REFUSED: [&str; 14] = [
     "audio",
     "attachments",
@@ -29,19 +29,19 @@ const REFUSED: [&str; 14] = [
     "prefix",
     "videos",
 ];
-/// Maximum calls of one message.
+/// Maximum tool calls in a message.
 const MAX_CALLS: usize = 128;
 const MAX_NAME: usize = 256;
 
-/// A message of `messages`.
+/// Parses the message at `index` of `messages`.
 ///
 /// # Errors
-/// 400, naming the field.
+/// 400, naming the field that is not valid.
 pub(super) fn message(index: usize, value: Value) -> Result<Message, ApiError> {
     let path = format!("messages[{index}]");
     let mut fields = Fields::new(value, path.as_str())?;
     let role = match fields.text("role")?.as_deref() {
-        // Newer models' name for the system role.
+        // `developer` is the name of the system role in newer interfaces.
         Some("system" | "developer") => Role::System,
         Some("user") => Role::User,
         Some("assistant") => Role::Assistant,
@@ -81,7 +81,7 @@ fn unsupported(name: String) -> ApiError {
     ApiError::field(name, "is not supported").code("unsupported")
 }
 
-/// A string, or text parts, which become lines.
+/// Parses the content of a message: a string, or text parts, which are joined by line ends.
 fn content(path: &str, role: Role, value: Option<Value>) -> Result<String, ApiError> {
     let parts = match value {
         Some(Value::String(text)) => return Ok(text),
@@ -107,7 +107,7 @@ fn content(path: &str, role: Role, value: Option<Value>) -> Result<String, ApiEr
     Ok(texts.collect::<Result<Vec<_>, _>>()?.join("\n"))
 }
 
-/// The calls that an assistant made, in OpenAI's format.
+/// Parses the tool calls that an assistant made, in OpenAI's format.
 fn calls(path: &str, value: Option<Value>) -> Result<Vec<ToolCall>, ApiError> {
     let list = match value {
         None => return Ok(Vec::new()),

@@ -1,4 +1,4 @@
-//! Requests to the scheduler, and their answers.
+//! Passes jobs to the scheduler, and their answers back.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -6,7 +6,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
-use warploom::error::Error;
+use warploom::Error;
 use warploom_llm::Sampling;
 
 /// A generation job.
@@ -15,7 +15,7 @@ use warploom_llm::Sampling;
 pub struct Job {
     /// The tokens of the prompt.
     pub prompt: Vec<u32>,
-    /// Maximum tokens to generate.
+    /// Maximum number of tokens to generate.
     pub max_tokens: usize,
     /// How the next token is chosen.
     pub sampling: Sampling,
@@ -26,8 +26,8 @@ pub struct Job {
 }
 
 impl Job {
-    /// A job of these prompt tokens, to be done by `deadline`: default sampling, no stop strings, as
-    /// many tokens as the context has room for.
+    /// Creates a job that generates as many tokens after `prompt` as the context has room for,
+    /// until `deadline`, with default sampling and no stop strings.
     pub fn new(prompt: Vec<u32>, deadline: Instant) -> Job {
         let (sampling, stop) = (Sampling::default(), Vec::new());
         Job { prompt, max_tokens: usize::MAX, sampling, stop, deadline }
@@ -41,27 +41,27 @@ warploom_llm::setters!(Job {
     deadline: Instant,
 });
 
-/// The reason an answer ended.
+/// Why an answer ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Ended {
-    /// By an end token of the model or a stop string.
+    /// The model generated an end token or a stop string.
     Stop,
-    /// By `max_tokens` or the end of the context.
+    /// [`Job::max_tokens`] or the end of the context was reached.
     Length,
 }
 
-/// Usage of an answer.
+/// The end of a complete answer, and its token counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Done {
     /// Why it ended.
     pub ended: Ended,
-    /// Tokens of the prompt.
+    /// Number of prompt tokens.
     pub prompt_tokens: usize,
-    /// Tokens of the prompt that a cache already held.
+    /// Number of prompt tokens that were already in the KV cache.
     pub cached_tokens: usize,
-    /// Generated tokens, including an end token.
+    /// Number of generated tokens, including an end token.
     pub completion_tokens: usize,
 }
 
@@ -69,7 +69,7 @@ pub struct Done {
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Failure {
-    /// The queue is full; its limit.
+    /// The queue is full; the value is its limit.
     Full(usize),
     /// The deadline passed.
     Late,
@@ -77,7 +77,7 @@ pub enum Failure {
     Stopping,
     /// The request is invalid.
     Request(Error),
-    /// The model's logits give no next token.
+    /// The model's logits yield no next token.
     Model(Error),
     /// An error of the device or its runtime.
     Device(Error),
@@ -87,17 +87,17 @@ pub enum Failure {
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Piece {
-    /// The first token is chosen.
+    /// The first token has been chosen.
     Started,
     /// More text: whole characters, never a part of a stop string.
     Text(String),
-    /// The end.
+    /// The end of a complete answer.
     Done(Done),
-    /// The end, before the answer is whole.
+    /// The end of an answer that is missing or incomplete.
     Failed(Failure),
 }
 
-/// A job with the sender of its answer. Dropping it ends the answer.
+/// A job with the sending side of its answer. Dropping it ends the answer.
 #[derive(Debug)]
 pub(super) struct Pending {
     pub(super) job: Job,
@@ -106,18 +106,20 @@ pub(super) struct Pending {
 }
 
 impl Pending {
-    /// Whether the reader of the answer has gone.
+    /// Returns whether the [`Ticket`] of the answer was dropped.
     pub(super) fn is_gone(&self) -> bool {
         self.gone.load(Ordering::Relaxed)
     }
 
-    /// Errors are ignored: [`Pending::is_gone`] detects a dropped reader.
+    /// Sends a part of the answer. Errors are ignored, because [`Pending::is_gone`] detects a
+    /// dropped [`Ticket`].
     pub(super) fn send(&self, piece: Piece) {
         let _ = self.out.send(piece);
     }
 }
 
-/// The reader of an answer. Dropping it cancels the job, which frees its sequence at the next turn.
+/// The receiving side of an answer. Dropping it cancels the job and frees its sequence at the
+/// scheduler's next turn.
 #[derive(Debug)]
 pub struct Ticket {
     pieces: Receiver<Piece>,
@@ -125,7 +127,8 @@ pub struct Ticket {
 }
 
 impl Ticket {
-    /// The next part, or `None` after `wait`. Nothing follows [`Piece::Done`] or [`Piece::Failed`].
+    /// Waits for the next part of the answer; `None` if there is none within `wait`. The last part
+    /// is [`Piece::Done`] or [`Piece::Failed`].
     pub fn next(&self, wait: Duration) -> Option<Piece> {
         match self.pieces.recv_timeout(wait) {
             Ok(piece) => Some(piece),
@@ -162,7 +165,7 @@ pub struct Queue {
 }
 
 impl Queue {
-    /// A queue for at most `limit` waiting jobs.
+    /// Creates a queue for at most `limit` waiting jobs.
     pub fn new(limit: usize) -> Queue {
         Queue {
             state: Mutex::default(),
@@ -181,7 +184,7 @@ impl Queue {
     /// Enqueues a job.
     ///
     /// # Errors
-    /// [`Failure::Full`] and [`Failure::Stopping`].
+    /// [`Failure::Full`] if the queue is full; [`Failure::Stopping`] after [`Queue::stop`].
     pub fn submit(&self, job: Job) -> Result<Ticket, Failure> {
         let (out, pieces) = channel();
         let gone = Arc::new(AtomicBool::new(false));
@@ -213,17 +216,17 @@ impl Queue {
         self.changed.notify_one();
     }
 
-    /// The deadline of running answers, after [`Queue::stop`].
+    /// Returns the deadline of running answers; `None` before [`Queue::stop`].
     pub(super) fn until(&self) -> Option<Instant> {
         self.state().until
     }
 
-    /// Number of waiting jobs.
+    /// Returns the number of waiting jobs.
     pub fn waiting(&self) -> usize {
         self.state().waiting.len()
     }
 
-    /// Number of running jobs.
+    /// Returns the number of running jobs.
     pub fn running(&self) -> usize {
         self.running.load(Ordering::Relaxed)
     }
@@ -232,7 +235,7 @@ impl Queue {
         self.running.store(count, Ordering::Relaxed);
     }
 
-    /// Whether the last device operation failed.
+    /// Returns whether the last step on the device failed.
     pub fn is_failing(&self) -> bool {
         self.failing.load(Ordering::Relaxed)
     }
@@ -241,7 +244,7 @@ impl Queue {
         self.failing.store(failing, Ordering::Relaxed);
     }
 
-    /// The job that has waited longest; drops cancelled and late ones.
+    /// Takes the job that has waited longest, and drops cancelled and late ones before it.
     pub(super) fn take(&self) -> Option<Pending> {
         let mut state = self.state();
         while let Some(pending) = state.waiting.pop_front() {
@@ -257,7 +260,7 @@ impl Queue {
         None
     }
 
-    /// Fails late jobs anywhere in the queue.
+    /// Fails late jobs and drops cancelled ones, anywhere in the queue.
     pub(super) fn sweep(&self) {
         let now = Instant::now();
         self.state().waiting.retain(|pending| {
@@ -268,7 +271,7 @@ impl Queue {
         });
     }
 
-    /// Waits for a job or the stop, at most `wait`.
+    /// Waits at most `wait` for a job or for [`Queue::stop`].
     pub(super) fn wait(&self, wait: Duration) {
         let state = self.state();
         if state.waiting.is_empty() && state.until.is_none() {

@@ -9,12 +9,12 @@ use super::message::message;
 use warploom_llm::Sampling;
 use warploom_llm::chat::Message;
 
-/// Maximum bytes of all stop strings of a request.
+/// Maximum total bytes of the stop strings of a request.
 const MAX_STOPS: usize = 16 << 10;
-/// Default maximum tokens of a completion, as in OpenAI's interface.
+/// Default maximum tokens of a completion, as in the OpenAI API.
 const COMPLETION_TOKENS: usize = 16;
 
-/// Fields of both kinds of requests.
+/// The fields that both kinds of requests have.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Asked {
     pub(super) model: Option<String>,
@@ -33,10 +33,10 @@ pub(super) enum Text {
     Tokens(Vec<u32>),
 }
 
-/// The object of a body.
+/// Parses a body as a JSON object.
 ///
 /// # Errors
-/// 400, with line and column, if the body is not JSON.
+/// 400 if the body is not an object, with line and column if it is not JSON.
 fn object(body: &[u8]) -> Result<Fields, ApiError> {
     // Some clients write a byte order mark, which a reader may ignore.
     let body = body.strip_prefix(b"\xef\xbb\xbf").unwrap_or(body);
@@ -45,10 +45,10 @@ fn object(body: &[u8]) -> Result<Fields, ApiError> {
     Fields::new(value, "")
 }
 
-/// A request for `/v1/chat/completions`.
+/// Parses the body of a request for `/v1/chat/completions`.
 ///
 /// # Errors
-/// 400, naming the field.
+/// 400, naming the field that is not valid.
 pub(super) fn chat(body: &[u8], base: &ServeOptions) -> Result<(Vec<Message>, Asked), ApiError> {
     let mut fields = object(body)?;
     let messages = match fields.take("messages") {
@@ -81,10 +81,10 @@ pub(super) fn chat(body: &[u8], base: &ServeOptions) -> Result<(Vec<Message>, As
     Ok((messages, asked))
 }
 
-/// A request for `/v1/completions`.
+/// Parses the body of a request for `/v1/completions`.
 ///
 /// # Errors
-/// 400, naming the field.
+/// 400, naming the field that is not valid.
 pub(super) fn completion(body: &[u8], base: &ServeOptions) -> Result<(Text, Asked), ApiError> {
     let mut fields = object(body)?;
     let prompt = prompt(fields.take("prompt"))?;
@@ -110,7 +110,7 @@ fn common(fields: &mut Fields, base: &ServeOptions) -> Result<Asked, ApiError> {
                 let text = format!("is {b}, but max_tokens is {a}");
                 return Err(ApiError::field("max_completion_tokens", text));
             }
-            // The one that is a number.
+            // Of the two, the one that is a number.
             (a @ Some(Some(_)), _) | (a, None) => a,
             (_, b) => b,
         };
@@ -132,7 +132,7 @@ fn common(fields: &mut Fields, base: &ServeOptions) -> Result<Asked, ApiError> {
     let mut sampling = base.clone();
     sampling.temperature = fields.number("temperature", 0.0, 2.0)?.unwrap_or(base.temperature);
     sampling.top_p = fields.number("top_p", 0.0, 1.0)?.unwrap_or(base.top_p);
-    // Here 0 means no limit.
+    // For `top_k`, 0 means no limit.
     sampling.top_k = fields.limit("top_k", 0)?.map_or(base.top_k, Option::unwrap_or_default);
     sampling.min_p = fields.number("min_p", 0.0, 1.0)?.unwrap_or(base.min_p);
     let penalty = fields.number("repetition_penalty", 0.01, 100.0)?;
@@ -159,7 +159,7 @@ fn common(fields: &mut Fields, base: &ServeOptions) -> Result<Asked, ApiError> {
     Ok(Asked { model, max_tokens, sampling, stop, stream, include_usage })
 }
 
-/// A random seed of 32 bits, like those printed by the command.
+/// Returns a random seed of 32 bits, like those that the command-line program prints.
 fn another_seed() -> u64 {
     use std::hash::{BuildHasher, RandomState};
     RandomState::new().hash_one(()) & 0xffff_ffff
@@ -189,7 +189,7 @@ fn stop(value: Option<Value>) -> Result<Vec<String>, ApiError> {
     each.collect()
 }
 
-/// A string, tokens, or a list of one of them.
+/// Parses a prompt: a string, a list of tokens, or a list that contains just one of these.
 fn prompt(value: Option<Value>) -> Result<Text, ApiError> {
     let wrong = || {
         ApiError::field("prompt", "must be a string or a list of tokens; several are not supported")

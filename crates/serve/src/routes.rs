@@ -1,4 +1,4 @@
-//! Routes requests of a connection to their answers.
+//! Routes and answers the requests on a connection.
 
 use std::fmt::Write;
 use std::io::ErrorKind;
@@ -57,7 +57,7 @@ pub(super) fn serve(shared: &Shared, stream: TcpStream) {
     client.connection.close();
 }
 
-/// Answers that there are too many connections, without waiting for the client.
+/// Sends the error for too many connections, without waiting for a request.
 pub(super) fn turn_away(stream: TcpStream, shared: &Shared) {
     let limits = shared.options.limits.clone().write(Duration::from_millis(100));
     let most = limits.connections;
@@ -210,7 +210,7 @@ impl Client<'_> {
         })
     }
 
-    /// The job for the scheduler.
+    /// Parses and encodes a request as a job for the scheduler.
     fn job(
         &self,
         kind: Kind,
@@ -295,7 +295,7 @@ impl Client<'_> {
         }
     }
 
-    /// Refuses a text that even the longest tokens could not fit into the context.
+    /// Refuses a text that would not fit the context even if all its tokens were the longest.
     fn check_size(&self, field: &str, bytes: usize) -> Result<(), ApiError> {
         let shared = self.shared;
         match bytes / shared.longest_token > shared.context {
@@ -326,10 +326,10 @@ impl Client<'_> {
         }
     }
 
-    /// The next part of an answer.
+    /// Waits for the next part of an answer.
     ///
     /// # Errors
-    /// If the client has gone.
+    /// Connection aborted if the client has gone.
     fn piece(&self, ticket: &Ticket, looked: &mut Instant) -> std::io::Result<Piece> {
         loop {
             let piece = ticket.next(LOOK);
@@ -358,8 +358,8 @@ impl Client<'_> {
         }
     }
 
-    /// Streams an answer. Its head is sent with the first token, so that an earlier failure has its
-    /// own status.
+    /// Streams an answer. Its head is sent with the first token, so that an earlier failure can
+    /// have its own status.
     fn stream(
         &mut self,
         answer: &Answer<'_>,
@@ -456,7 +456,7 @@ impl Client<'_> {
         self.connection.send(text.as_bytes(), due)
     }
 
-    /// The head of an answer, without the final empty line.
+    /// Returns the head of a response, without the final empty line.
     fn head(&self, status: u16, kind: &str) -> String {
         let mut head = format!(
             "HTTP/1.1 {status} {}\r\ndate: {}\r\ncontent-type: {kind}\r\n",
@@ -475,7 +475,7 @@ impl Client<'_> {
     }
 }
 
-/// A part of a path, with percent escapes decoded.
+/// Decodes the percent escapes of a part of a path.
 fn unescaped(text: &str) -> String {
     let mut out = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();

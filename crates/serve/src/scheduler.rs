@@ -1,8 +1,9 @@
 //! Continuous batching: many requests over the sequences of one session.
 //!
-//! A turn reads at most one chunk of one prompt, then generates one token of every running answer
-//! in one run, so a long prompt delays the others by one chunk at most. Requests start in order of
-//! arrival. A sequence keeps its KV cache, so that a later request with the same prefix reuses it.
+//! A turn runs at most one chunk of one prompt, then one token of every decoding answer in a single
+//! run, so a long prompt delays each token of the other answers by at most one chunk. Requests
+//! start in order of arrival. A sequence keeps its KV cache, so that a later request with the same
+//! prefix can reuse it.
 
 use std::cmp::Reverse;
 use std::sync::Arc;
@@ -11,23 +12,23 @@ use std::time::{Duration, Instant};
 use super::queue::{Done, Ended, Failure, Job, Pending, Piece, Queue};
 use super::sequences::Sequences;
 use super::stop::StopStrings;
-use warploom::error::{Error, Result};
 use warploom::runtime::KeepAlive;
+use warploom::{Error, Result};
 use warploom_llm::utf8::Utf8Stream;
 use warploom_llm::{DecoderOutput, NextToken, Output, Sampler, StepOutput, StepRequest};
 
-/// Maximum sleep of an idle scheduler: the interval at which waiting jobs are checked.
+/// Maximum sleep of an idle scheduler between two checks of the queue.
 const NAP: Duration = Duration::from_millis(500);
 
-/// A request with a sequence.
+/// A request that occupies a sequence.
 struct Running {
     pending: Pending,
     sampler: Sampler,
     text: Utf8Stream,
     stops: StopStrings,
-    /// Prompt tokens found in the cache.
+    /// Number of prompt tokens found in the KV cache.
     cached: usize,
-    /// Generated tokens.
+    /// Number of generated tokens.
     written: usize,
 }
 
@@ -41,7 +42,7 @@ impl Running {
 enum Given<'a> {
     /// The token chosen by the device, or why there is none.
     Token(NextToken),
-    /// Logits.
+    /// The logits, from which the host chooses a token.
     Logits(&'a mut [f32]),
 }
 
@@ -51,7 +52,7 @@ struct Slot {
     /// The tokens in the cache, followed by those still to run.
     tokens: Vec<u32>,
     running: Option<Running>,
-    /// When it was last assigned.
+    /// Serial number of its last assignment; lower numbers are older.
     used: u64,
 }
 
@@ -60,9 +61,9 @@ pub struct Scheduler<S> {
     pub(super) steps: S,
     queue: Arc<Queue>,
     slots: Vec<Slot>,
-    /// Maximum prompt tokens of one turn.
+    /// Maximum number of prompt tokens to run in one turn.
     piece: usize,
-    /// The sequence whose prompt was read last.
+    /// Index of the sequence whose prompt was run last.
     reader: usize,
     given: u64,
     /// The keep-alive of the device, and its duration after the last answer.
@@ -70,24 +71,24 @@ pub struct Scheduler<S> {
 }
 
 impl<S: Sequences> Scheduler<S> {
-    /// A scheduler; a turn reads at most `piece` tokens of a prompt, at least 1.
+    /// Creates a scheduler. A turn runs at most `piece` tokens of a prompt; 0 counts as 1.
     pub fn new(steps: S, queue: Arc<Queue>, piece: usize) -> Scheduler<S> {
         let slots = (0..steps.sequences()).map(|_| Slot::default()).collect();
         Scheduler { steps, queue, slots, piece: piece.max(1), reader: 0, given: 0, awake: None }
     }
 
-    /// [`Scheduler::run`] keeps the GPU clock up for `time` from its start and whenever it becomes
-    /// idle.
+    /// Makes [`Scheduler::run`] keep the GPU clock up for `time` after it starts and whenever it
+    /// becomes idle; `None` disables this.
     pub fn keep_awake(self, awake: Option<KeepAlive>, time: Duration) -> Scheduler<S> {
         Scheduler { awake: awake.map(|awake| (awake, time)), ..self }
     }
 
-    /// The sequences it drives.
+    /// Returns the sequences that the scheduler drives.
     pub fn steps(&self) -> &S {
         &self.steps
     }
 
-    /// Runs until the queue is stopped and running answers have ended.
+    /// Runs jobs until the queue is stopped and running answers have ended.
     pub fn run(&mut self) {
         let mut idle = false;
         loop {
@@ -106,7 +107,7 @@ impl<S: Sequences> Scheduler<S> {
         }
     }
 
-    /// One turn; false if it was idle.
+    /// Runs one turn; returns false if there was nothing to run.
     pub fn turn(&mut self) -> bool {
         self.end_unwanted();
         self.admit();
@@ -115,7 +116,8 @@ impl<S: Sequences> Scheduler<S> {
         read || written
     }
 
-    /// Frees the sequences of cancelled and late requests, and of all at the stop deadline.
+    /// Frees the sequences of cancelled and late requests, and all sequences after the stop
+    /// deadline.
     fn end_unwanted(&mut self) {
         self.queue.sweep();
         let (now, until) = (Instant::now(), self.queue.until());
@@ -142,8 +144,9 @@ impl<S: Sequences> Scheduler<S> {
         }
     }
 
-    /// The free sequence with the longest common prefix of the prompt, among equals the least
-    /// recently used; the number of tokens kept, and the sampler.
+    /// Picks the free sequence whose cache shares the longest prefix with the prompt, among equals
+    /// the least recently used, and drops the rest of its cache. Returns its index, the number of
+    /// tokens kept, and the sampler of the job.
     fn place(&mut self, job: &Job) -> Result<(usize, usize, Sampler)> {
         let (context, prompt) = (self.steps.context(), &job.prompt);
         if prompt.is_empty() || prompt.len() > context {
@@ -189,13 +192,13 @@ impl<S: Sequences> Scheduler<S> {
         self.queue.set_running(self.slots.iter().filter(|slot| slot.running.is_some()).count());
     }
 
-    /// Tokens of a running sequence still to run; 0 for a free one.
+    /// Returns the number of tokens that a running sequence still has to run; 0 for a free one.
     fn left(&self, index: usize) -> usize {
         let slot = &self.slots[index];
         slot.running.as_ref().map_or(0, |_| slot.tokens.len() - self.steps.past_of(index))
     }
 
-    /// Reads a chunk of the next prompt, round-robin; false if there is none.
+    /// Runs a chunk of the next unfinished prompt, round-robin; returns false if there is none.
     fn read_piece(&mut self) -> bool {
         let count = self.slots.len();
         let round = (1..=count).map(|step| (self.reader + step) % count);
@@ -218,7 +221,8 @@ impl<S: Sequences> Scheduler<S> {
         true
     }
 
-    /// Runs the last token of every decoding answer, and chooses the next.
+    /// Runs the last token of every decoding answer, and chooses the next one; returns false if no
+    /// answer is being decoded.
     fn write_tokens(&mut self) -> bool {
         let writing: Vec<usize> = (0..self.slots.len()).filter(|i| self.left(*i) == 1).collect();
         let last = |index: &usize| Some((*index, *self.slots[*index].tokens.last()?));
@@ -246,7 +250,7 @@ impl<S: Sequences> Scheduler<S> {
         true
     }
 
-    /// Takes the next tokens of these answers from the output of a step.
+    /// Takes the next tokens of the answers on the sequences `indices` from the output of a step.
     fn choose_from(&mut self, result: Result<StepOutput>, indices: &[usize]) {
         let Some(mut output) = self.done(result) else { return };
         for (next, index) in output.next_tokens().iter().zip(indices) {
@@ -257,13 +261,14 @@ impl<S: Sequences> Scheduler<S> {
         }
     }
 
-    /// The result of a run; after a device error all caches are dropped.
+    /// Returns the output of a step; after an error, fails all running answers and drops all
+    /// caches.
     fn done<T>(&mut self, result: Result<T>) -> Option<T> {
         self.queue.set_failing(result.is_err());
         result.inspect_err(|error| self.fail_all(error)).ok()
     }
 
-    /// Takes the next token of an answer from the output of a run.
+    /// Takes the next token of the answer on sequence `index` from the output of a step.
     fn choose(&mut self, index: usize, given: Given<'_>) {
         let slot = &mut self.slots[index];
         let Some(running) = &mut slot.running else { return };
@@ -339,7 +344,7 @@ impl<S: Sequences> Scheduler<S> {
         }
     }
 
-    /// Frees a sequence; its cache stays for a later request.
+    /// Frees a sequence and returns its request. Its cache stays for a later request.
     fn free(&mut self, index: usize) -> Option<Running> {
         let slot = &mut self.slots[index];
         slot.tokens.truncate(self.steps.past_of(index));
@@ -355,7 +360,7 @@ impl<S: Sequences> Scheduler<S> {
         }
     }
 
-    /// After a device error no cache is valid.
+    /// Fails all running answers and drops all caches: after an error of the device none is valid.
     fn fail_all(&mut self, error: &Error) {
         for index in 0..self.slots.len() {
             self.fail(index, Failure::Device(error.duplicate()));

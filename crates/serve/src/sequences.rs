@@ -1,39 +1,39 @@
-//! The interface that a scheduler drives: a session, or a test double.
+//! The interface through which a scheduler drives a session or a test double.
 
-use warploom::error::Result;
+use warploom::Result;
 use warploom_llm::{Session, StepOutput, StepRequest};
 
-/// Sequences of tokens, each with its own KV cache, driven by a scheduler.
+/// Sequences of tokens that a scheduler drives, each with its own KV cache.
 pub trait Sequences {
-    /// Number of sequences.
+    /// Returns the number of sequences.
     fn sequences(&self) -> usize;
 
-    /// Positions of each sequence.
+    /// Returns the number of positions of each sequence.
     fn context(&self) -> usize;
 
-    /// Filled positions of a sequence.
+    /// Returns the number of filled positions of a sequence.
     fn past_of(&self, sequence: usize) -> usize;
 
-    /// Drops positions of a sequence from `past` on.
+    /// Drops the positions of a sequence from `past` on.
     ///
     /// # Errors
-    /// Invalid, if fewer are filled.
+    /// Invalid if fewer than `past` positions are filled.
     fn truncate(&mut self, sequence: usize, past: usize) -> Result<()>;
 
-    /// Appends tokens to one sequence, or one token to each of several, and returns the wanted
-    /// output of each.
+    /// Runs tokens of one sequence, or one token of each of several, and returns the requested
+    /// output.
     ///
     /// # Errors
-    /// Device errors.
+    /// Errors of the device.
     fn step(&mut self, request: StepRequest<'_>) -> Result<StepOutput>;
 
-    /// The bytes of a token.
+    /// Returns the bytes that a token stands for.
     ///
     /// # Errors
-    /// Invalid, for an id outside the vocabulary.
+    /// Invalid if the vocabulary has no such token.
     fn bytes_of(&self, token: u32) -> Result<&[u8]>;
 
-    /// Whether a token ends an answer.
+    /// Returns whether a token ends an answer.
     fn is_stop(&self, token: u32) -> bool;
 }
 

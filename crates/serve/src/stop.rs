@@ -1,28 +1,28 @@
-//! Stop strings, found across token boundaries.
+//! Finds stop strings across token boundaries.
 
 use std::collections::{HashMap, VecDeque};
 
-/// A state of the automaton: the read bytes that may begin a stop string.
+/// A state of the automaton: the last bytes read, as far as they may begin a stop string.
 #[derive(Clone, Copy, Debug, Default)]
 struct Node {
-    /// Its bytes, from the root.
+    /// Number of these bytes, which is the distance from the root.
     depth: usize,
-    /// The node of their longest proper suffix in the tree.
+    /// Index of the node of their longest proper suffix that is in the tree.
     fallback: usize,
-    /// Bytes of the longest stop string that they end with; 0 for none.
+    /// Length in bytes of the longest stop string that they end with; 0 for none.
     stop: usize,
 }
 
 /// Releases text that cannot be part of a stop string, and holds the rest back.
 ///
-/// The match that ends first counts, and of those that end together the longest, so the result is
-/// independent of token boundaries. The strings form one Aho-Corasick automaton, so the cost of a
-/// byte is independent of their number.
+/// The match that ends first counts, or the longest of those that end together, so the result does
+/// not depend on token boundaries. The strings form one Aho-Corasick automaton, so the cost of a
+/// byte does not depend on their number.
 #[derive(Debug)]
 pub(super) struct StopStrings {
     nodes: Vec<Node>,
     children: HashMap<(usize, u8), usize>,
-    /// The current node.
+    /// Index of the current node.
     state: usize,
     /// Text that may begin a stop string: as many bytes as the depth of `state`.
     held: String,
@@ -53,7 +53,8 @@ impl StopStrings {
         self.nodes[at].stop = stop.len();
     }
 
-    /// Sets the fallback of each node; shorter ones first, because longer ones need theirs.
+    /// Sets the fallback of each node, in order of depth, because it depends on those of shallower
+    /// nodes.
     fn link(&mut self) {
         let mut below: HashMap<usize, Vec<(u8, usize)>> = HashMap::new();
         for ((parent, byte), child) in &self.children {
@@ -75,7 +76,7 @@ impl StopStrings {
         }
     }
 
-    /// The node after one more byte.
+    /// Returns the index of the node that one more byte leads to.
     fn step(&self, mut at: usize, byte: u8) -> usize {
         loop {
             match self.children.get(&(at, byte)) {
@@ -86,7 +87,7 @@ impl StopStrings {
         }
     }
 
-    /// Takes text; returns the released text, and whether a stop string follows it.
+    /// Appends text; returns the released text, and whether a stop string follows it.
     pub(super) fn push(&mut self, text: &str) -> (String, bool) {
         let from = self.held.len();
         self.held.push_str(text);
@@ -106,7 +107,7 @@ impl StopStrings {
         (std::mem::replace(&mut self.held, rest), false)
     }
 
-    /// Ends the text; returns what is held back.
+    /// Ends the text and returns the part that was held back.
     pub(super) fn finish(&mut self) -> String {
         self.state = 0;
         std::mem::take(&mut self.held)
@@ -117,7 +118,7 @@ impl StopStrings {
 mod tests {
     use super::*;
 
-    /// The text before a stop string, and whether there was one.
+    /// Returns the text before a stop string, and whether there was one.
     fn cut(stops: &[&str], pieces: &[&str]) -> (String, bool) {
         let mut strings = StopStrings::new(stops.iter().map(|s| s.to_string()).collect());
         let mut out = String::new();
@@ -164,7 +165,8 @@ mod tests {
         assert_eq!(strings.finish(), "");
     }
 
-    /// Reference implementation: the first end of any, and the longest that ends there.
+    /// Reference implementation: finds the first end of any stop string, and the longest one that
+    /// ends there.
     fn slow(stops: &[String], text: &str) -> (String, bool) {
         let ends = (1..=text.len()).filter(|end| text.is_char_boundary(*end));
         for end in ends {

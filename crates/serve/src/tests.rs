@@ -1,26 +1,26 @@
-//! The scheduler over a counting model: each token is followed by the next letter.
+//! Tests the scheduler with a counting model, in which the next letter follows each token.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::{Done, Ended, Failure, Job, Piece, Queue, Scheduler, Sequences, Ticket, after};
-use warploom::error::{Error, Result};
-use warploom::sampling::NoToken;
+use warploom::{Error, Result};
+use warploom_core::sampling::NoToken;
 use warploom_llm::{NextToken, Output, Sampling, StepInput, StepOutput, StepRequest};
 
-/// Tokens are bytes; this one ends an answer, and comes after `z`.
+/// The end token, which follows `z`. All tokens are bytes.
 const END: u32 = 0;
-/// After it no token can be chosen.
+/// A token after which the logits yield none.
 const BROKEN: u8 = b'#';
-/// One past the last token.
+/// Number of tokens.
 const VOCABULARY: u32 = 256;
 
-/// The kind of a run.
+/// A run of the model.
 #[derive(Clone, Debug, PartialEq)]
 enum Call {
-    /// Sequence, tokens.
+    /// One sequence: its index and the number of tokens.
     One(usize, usize),
-    /// Sequences.
+    /// One token of each of these sequences.
     Each(Vec<usize>),
 }
 
@@ -28,7 +28,7 @@ struct Counting {
     held: Vec<Vec<u32>>,
     context: usize,
     calls: Vec<Call>,
-    /// Fails the run of this number.
+    /// Number of the run that fails, counted from 1.
     fails_at: Option<usize>,
 }
 
@@ -44,7 +44,7 @@ impl Counting {
         }
     }
 
-    /// The logits after a token.
+    /// Returns the logits after a token.
     fn logits(last: u32) -> impl Iterator<Item = f32> {
         let next = Counting::next(last);
         (0..VOCABULARY).map(move |id| match id == next {
@@ -149,7 +149,8 @@ struct Rig {
 }
 
 impl Rig {
-    /// `sequences` sequences, a queue of 8, chunks of 4 tokens, a context of 32.
+    /// Creates a scheduler with `sequences` sequences, a queue of 8 jobs, chunks of 4 tokens and a
+    /// context of 32.
     fn new(sequences: usize) -> Rig {
         let queue = Arc::new(Queue::new(8));
         let held = vec![Vec::new(); sequences];
@@ -182,7 +183,7 @@ fn job(prompt: &[u8], max_tokens: usize) -> Job {
     }
 }
 
-/// The text so far, and how it ended if it has.
+/// Reads the text so far, and how the answer ended if it has.
 fn read(ticket: &Ticket) -> (String, Option<Result<Done, Failure>>) {
     let mut text = String::new();
     loop {
@@ -303,7 +304,7 @@ fn requests_start_in_order_and_a_full_queue_refuses() {
             }
         }
     }
-    // The queue place of a cancelled request is free.
+    // A cancelled request frees its slot in the queue.
     let mut tickets: Vec<Ticket> = (0..8).map(|_| rig.ask(job(b"q", 1))).collect();
     tickets.pop();
     tickets.push(rig.ask(job(b"q", 1)));
@@ -348,7 +349,7 @@ fn a_common_beginning_is_not_read_again() {
 
 #[test]
 fn stop_strings_and_limits_end_answers() {
-    /// Prompt, maximum tokens, stop strings; text and end.
+    /// Prompt, maximum tokens and stop strings; expected text and end.
     type Row<'a> = (&'a [u8], usize, &'a [&'a str], &'a str, Ended);
     let rows: [Row<'_>; 7] = [
         (b"a", 9, &["de"], "bc", Ended::Stop),
@@ -371,8 +372,8 @@ fn stop_strings_and_limits_end_answers() {
 
 #[test]
 fn characters_are_whole_and_stops_stand_across_them() {
-    // After `a` with the right bytes before comes the euro sign. The model never generates 0xe2, so
-    // the prompt ends in the byte before it.
+    // The model generates the three bytes of the euro sign only after 0xe1, so the prompt ends in
+    // that byte.
     let mut rig = Rig::new(1);
     let ticket = rig.ask(job(b"\xe1", 4));
     let mut pieces = Vec::new();

@@ -1,27 +1,27 @@
 //! Tests a device: every engine against the reference, on the installed driver.
 //!
-//! Cases are rows of the conformance table. An engine gets the cases in which a plan for the device
-//! could use it ([`candidates`]). It is forced in them and runs with poisoned memory and guard
-//! zones. Each engine is tested once before any is tested twice, starting with those that estimates
-//! choose for a case. More cases follow until the time limit. On a software GPU, which compiles for
-//! seconds, the limit may pass before every engine was tested; the rest is reported. Cases that use
-//! only the engine under test run first. Other cases exclude engines already found wrong, so that
-//! an error is attributed to the right engine.
+//! Cases are rows of the conformance table. An engine is tested in cases in which a plan for the
+//! device could use it ([`candidates`]). It is forced in them and runs with poisoned memory and
+//! guard zones. Each engine is tested once before any is tested twice, starting with those that
+//! estimates choose for a case. More cases follow until the time limit. On a software GPU, which
+//! takes seconds to compile, the limit may pass before every engine is tested; the remaining ones
+//! are reported. Cases that use only the engine under test run first. Other cases exclude engines
+//! already found wrong, so that an error is attributed to the right engine.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use warploom::base::ShapeClass;
-use warploom::base::platform::Clock;
+use warploom::Result;
 use warploom::engine::{Block, DriverKey, EngineId, Sums};
-use warploom::error::Result;
-use warploom::ir::{NodeId, Op};
+use warploom::graph::{NodeId, Op};
 use warploom::plan::{Offer, Options, Plan, Selector, candidates};
-use warploom::reference;
 use warploom::runtime::{Findings, Runtime, WrongEngine, run_plan_async};
 use warploom_cases::{Case, NamedBytes, Report, agree, worse};
+use warploom_core::base::ShapeClass;
+use warploom_core::base::platform::Clock;
+use warploom_core::reference;
 
 /// Approximate number of multiplications above which the reference takes too long.
 const MOST_WORK: u64 = 1 << 20;
@@ -31,10 +31,10 @@ const MOST_WORK: u64 = 1 << 20;
 pub struct Limits {
     /// Seconds after which no engine gets another case.
     pub seconds: f64,
-    /// Seconds, if later, after which no engine gets its first case. The remaining engines are
-    /// reported as skipped; they are those that plans choose last.
+    /// Seconds, if later than `seconds`, after which no engine gets its first case. The remaining
+    /// engines are reported as skipped; they are those that plans choose last.
     pub first_seconds: f64,
-    /// Maximum cases per engine, at least one.
+    /// Maximum number of cases per engine, at least one.
     pub cases: usize,
 }
 
@@ -86,18 +86,18 @@ pub enum Finding {
         case: String,
         /// The output or state.
         tensor: String,
-        /// The first wrong element; `None` if the tensor as a whole is wrong.
+        /// Row-major index of the first wrong element; `None` if the tensor as a whole is wrong.
         index: Option<usize>,
-        /// Expected value; `null` in JSON if not finite, then only in `what`.
+        /// Expected value; `null` in JSON if not finite (`what` contains it).
         expected: Option<f64>,
-        /// Actual value; likewise.
+        /// Actual value; `null` in JSON if not finite (`what` contains it).
         got: Option<f64>,
         /// Description: index on each axis, both values, error, limit, number of wrong values.
         what: String,
         /// Other engines in that plan; none of them had been found wrong before.
         other_engines: Vec<EngineId>,
     },
-    /// It did not run: the driver rejects a kernel, or it writes outside of a buffer.
+    /// The driver rejects a kernel of the engine, or a kernel writes outside its buffers.
     Failed {
         /// Name of the case in the table.
         case: String,
@@ -112,7 +112,7 @@ pub enum Finding {
 }
 
 impl Finding {
-    /// Description of the error with its case; `None` if none is known.
+    /// Returns the description of the error with its case; `None` if there is no error.
     pub fn complaint(&self) -> Option<String> {
         match self {
             Finding::Wrong { case, tensor, what, .. } => {
@@ -125,7 +125,8 @@ impl Finding {
 }
 
 impl Examination {
-    /// Findings to store: the wrong engines. Earlier findings on untested engines are kept.
+    /// Returns the findings to store: the wrong engines. Earlier findings (`before`) on untested
+    /// engines are kept.
     pub fn findings(&self, before: Option<&Findings>) -> Findings {
         let known = before.map(|before| before.wrong.as_slice()).unwrap_or_default();
         let wrong = self.engines.iter().filter_map(|examined| match &examined.finding {
@@ -154,7 +155,8 @@ struct Meeting {
 struct Patient {
     engine: EngineId,
     meetings: Vec<Meeting>,
-    /// Whether it is the best by estimate in any case.
+    /// Whether, among the engines that plans use by default, it has the best estimate in at least
+    /// one case.
     wanted: bool,
     /// Why it was not tested, if known.
     refused: String,
@@ -163,10 +165,10 @@ struct Patient {
     wrong: Option<Finding>,
 }
 
-/// As [`examine_async`], blocking.
+/// Blocking version of [`examine_async`].
 ///
 /// # Errors
-/// As [`examine_async`].
+/// Same as [`examine_async`].
 #[cfg(not(target_arch = "wasm32"))]
 pub fn examine(
     runtime: &Runtime,
@@ -174,15 +176,15 @@ pub fn examine(
     limits: &Limits,
     progress: &mut dyn FnMut(usize, usize, &EngineId),
 ) -> Result<Examination> {
-    warploom::base::platform::block_on(examine_async(runtime, cases, limits, progress))
+    warploom_core::base::platform::block_on(examine_async(runtime, cases, limits, progress))
 }
 
-/// Tests every engine of a runtime on its device; plans and expected results are made by the
-/// polling thread. `progress` gets the number of engines tested at
-/// least once, the number that can be tested, and the next engine.
+/// Tests every engine of a runtime on its device; the polling thread plans and computes expected
+/// results. `progress` receives the number of engines tested at least once, the number that can be
+/// tested, and the next engine.
 ///
 /// # Errors
-/// Invalid for a case that cannot be planned. Errors of an engine or the driver are findings.
+/// Invalid if a case cannot be planned. Errors of an engine or the driver are findings.
 pub async fn examine_async(
     runtime: &Runtime,
     cases: &[Case],
@@ -230,9 +232,9 @@ pub async fn examine_async(
     Ok(Examination { device, engines, left_out, seconds: clock.elapsed().as_secs_f64() })
 }
 
-/// Order of testing: first engines with cases that only they use, then those that plans use. Within
-/// these, one engine of each family comes before the second of any, so that an early stop still
-/// covers every kind of operation.
+/// Returns indices in test order: first engines with cases that only they use, then those that
+/// plans use. Among these, one engine of each family comes before the second of any, so that an
+/// early stop still covers every kind of operation.
 fn order(patients: &[Patient]) -> Vec<usize> {
     let mut order: Vec<usize> = (0..patients.len()).collect();
     let first = |i: usize| {
@@ -252,7 +254,7 @@ fn order(patients: &[Patient]) -> Vec<usize> {
     order
 }
 
-/// Every engine of the registry with the cases that can test it, in test order.
+/// Returns every engine of the registry with the cases that can test it, in test order.
 fn patients(runtime: &Runtime, cases: &[Case]) -> Result<Vec<Patient>> {
     let profile = runtime.device().profile();
     let options = Options { f16_accumulate: true, ..Options::new(runtime.registry()) };
@@ -308,7 +310,7 @@ fn accumulates_in_f16(offer: &Offer) -> bool {
     offer.notes.sums == Sums::F16
 }
 
-/// Approximate multiplications of a case; 0 if it has no values to compare.
+/// Returns the approximate number of multiplications of a case; 0 if it has no values to compare.
 fn work(case: &Case) -> Result<u64> {
     let (graph, symbols) = (&case.graph, &case.symbols);
     let elements = |id: &NodeId| graph.node(*id).shape.elements().eval_size(symbols);
@@ -338,8 +340,8 @@ impl Patient {
         }
     }
 
-    /// Orders cases: first those that use only this engine, starting with one of middle size, then
-    /// so that any prefix covers all sizes.
+    /// Orders cases: those that use only this engine come before others. Among each, one of middle
+    /// size is first, and every prefix covers all sizes.
     fn sorted(mut self) -> Patient {
         self.meetings.sort_by_key(|m| (!m.alone, m.work));
         let alone = self.meetings.iter().take_while(|m| m.alone).count();
@@ -412,8 +414,8 @@ impl Patient {
         false
     }
 
-    /// Runs a case with the engine in it; returns the other engines and the outcome. `None` if the
-    /// plan does not contain the engine after all.
+    /// Runs a case with the engine forced; returns the plan's other engines and the outcome. `None`
+    /// if the plan does not contain the engine after all.
     async fn run(
         &self,
         runtime: &Runtime,
@@ -458,7 +460,7 @@ impl Patient {
     }
 }
 
-/// The middle of a list, then the middles of both parts, and so on.
+/// Reorders a list: its middle first, then the middles of both halves, and so on.
 fn spread<T>(list: Vec<T>) -> Vec<T> {
     let count = list.len();
     let mut list: Vec<Option<T>> = list.into_iter().map(Some).collect();

@@ -1,14 +1,14 @@
-//! The conformance kit: one table of cases, comparators that can fail, and a runner.
+//! The conformance kit: a table of cases, comparisons with the reference, and a runner.
 //!
 //! Anything that runs graphs (a provider, an engine, a third-party pack) is tested against
 //! `reference` with the same rows. [`Conformance`] runs them on one device or on all devices of a
 //! provider, optionally through given engines, and reports; start with [`conformance`]. [`cases()`]
-//! lists the rows. [`run_case`] evaluates one in the reference and through a closure, and compares.
-//! The test is `err <= limit`, so a NaN fails.
+//! lists the rows. [`run_case`] runs one with the reference and with a closure, and compares the
+//! results. The test is `err <= limit`, so a NaN fails.
 //!
 //! Known errors of a device are declared in a table with a reason ([`KnownFailure`]); a declaration
-//! fails as soon as the device is right. [`faults`] are deliberate errors that show that the suite
-//! can fail.
+//! fails as soon as the device is right. [`faults`] contains deliberate errors that show that the
+//! suite can fail.
 
 pub mod conformance;
 pub mod doctor;

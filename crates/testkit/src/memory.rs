@@ -1,13 +1,13 @@
-//! Checks a plan's memory, and compares its size with the lower bound. Computed from the plan
-//! alone, independently of the planner.
+//! Checks a plan's memory, and compares its size with the lower bound. All results are computed
+//! from the plan, independently of the planner.
 
 use std::collections::BTreeMap;
 
 use warploom::engine::TensorRole;
-use warploom::error::{Error, Result};
 use warploom::kernel::Access;
 use warploom::plan::{Plan, SlotRole};
 use warploom::provider::Command;
+use warploom::{Error, Result};
 
 /// Offsets are multiples of this on every device.
 const ALIGN: u64 = 256;
@@ -15,10 +15,10 @@ const ALIGN: u64 = 256;
 /// Memory of a plan's intermediates.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MemoryUse {
-    /// Bytes of all arena buffers.
+    /// Size of all arena buffers in bytes.
     pub arena: u64,
     /// The largest sum of the sizes of intermediates alive at one step, in bytes, each rounded up
-    /// to the offset alignment. A lower bound of any arena.
+    /// to the offset alignment. A lower bound on the size of any arena.
     pub live: u64,
 }
 
@@ -29,20 +29,19 @@ pub struct Intermediate {
     pub tensor: usize,
     /// Readable name.
     pub name: String,
-    /// Slot of the recording that holds it.
+    /// Index of the recording's buffer slot that holds it.
     pub slot: u32,
-    /// First byte in the slot.
+    /// Offset of its first byte in the slot.
     pub start: u64,
     /// One past its last byte.
     pub end: u64,
-    /// Lifetime: first and last step that accesses it. A downloaded one lives one step past the
-    /// last.
+    /// Lifetime: first and last step that access it. A downloaded one lives one step past the last.
     pub life: (usize, usize),
 }
 
-/// The intermediates of a plan that steps access, and their [`memory_use`]. Checks that no two with
-/// overlapping lifetimes overlap in memory, that each lies within its buffer, and that no dispatch
-/// reads and writes one arena buffer.
+/// Returns the intermediates that the steps of a plan access, and their memory use. Checks that no
+/// two with overlapping lifetimes overlap in memory, that each lies within its buffer, and that no
+/// dispatch both reads and writes one arena buffer.
 ///
 /// # Errors
 /// Invalid, naming the tensors and steps, if one of these checks fails.
@@ -101,10 +100,10 @@ pub fn intermediates(plan: &Plan) -> Result<(Vec<Intermediate>, MemoryUse)> {
     Ok((pieces, MemoryUse { arena: plan.arena_bytes(), live }))
 }
 
-/// Memory of a plan's intermediates.
+/// Returns the memory use of a plan's intermediates.
 ///
 /// # Errors
-/// As [`intermediates`].
+/// Same as [`intermediates`].
 pub fn memory_use(plan: &Plan) -> Result<MemoryUse> {
     intermediates(plan).map(|(_, memory)| memory)
 }

@@ -2,8 +2,8 @@
 //! execution on the CPU with checks for races, out-of-bounds indices and uninitialised reads
 //! (`interpret`).
 //!
-//! Both start from WGSL whose overrides `source` has replaced by constants. Neither knows any
-//! device.
+//! A user's WGSL passes through `source` first: it replaces `override`s with constants, and reports
+//! errors in terms of the shader. Nothing in this crate depends on a device.
 
 pub mod interpret;
 pub mod source;

@@ -1,12 +1,12 @@
-//! A provider around another one: it counts the bytes of the buffers that its devices hand out,
-//! which are called `counted:0` and so on.
+//! A provider that wraps another and counts the bytes that its devices allocate. The devices are
+//! called `counted:0`, `counted:1` and so on.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use warploom::Result;
-use warploom::base::platform::BoxFuture;
 use warploom::kernel::KernelSpec;
+use warploom::provider::BoxFuture;
 use warploom::provider::{
     Args, BufferId, BufferRange, Completion, Counters, Device, DeviceProfile, OpenOptions,
     PreparedId, Provider, Recording, Resource, Ticket, Usage,
@@ -15,19 +15,19 @@ use warploom::provider::{
 /// The provider's name.
 const NAME: &str = "counted";
 
-/// The devices of another provider, with a count.
+/// Wraps a provider and counts the bytes that its devices allocate.
 pub struct Counted<P> {
     inner: P,
     bytes: Arc<AtomicU64>,
 }
 
 impl<P: Provider> Counted<P> {
-    /// Counts the allocations of the devices of `inner` from now on.
+    /// Wraps `inner`. Only devices that are opened through the wrapper are counted.
     pub fn new(inner: P) -> Counted<P> {
         Counted { inner, bytes: Arc::default() }
     }
 
-    /// Bytes that all of its devices have allocated so far.
+    /// Returns the bytes that all devices opened through the wrapper have allocated so far.
     pub fn bytes(&self) -> u64 {
         self.bytes.load(Ordering::Relaxed)
     }
@@ -58,7 +58,7 @@ impl<P: Provider> Provider for Counted<P> {
     }
 }
 
-/// The same device under this provider's name, which a runtime asks for.
+/// Returns the profile under this provider's name, as a runtime requires.
 fn counted(profile: &DeviceProfile) -> DeviceProfile {
     profile.clone().with(|p| p.provider = NAME.into())
 }

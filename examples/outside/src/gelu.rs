@@ -1,18 +1,18 @@
-//! An engine: GELU by its approximation with tanh, on `f32` that lies without gaps.
+//! An engine for the tanh approximation of GELU on contiguous `f32` tensors.
 
 use warploom::Result;
-use warploom::base::{Dim, Format};
 use warploom::engine::{
     Cost, Engine, EngineId, Lowering, OTHER_OPERATION, Query, StepBinding, View,
 };
-use warploom::ir::{Op, UnaryOp};
+use warploom::graph::{Op, UnaryOp};
 use warploom::kernel::{Access, KernelSpec, SourceSpec};
 use warploom::provider::Word;
+use warploom::{Dim, Format};
 
-/// Threads of a workgroup, as the shader has them.
+/// Threads per workgroup; the same as in the shader.
 const THREADS: i64 = 64;
 
-/// `outside.gelu`.
+/// The engine `outside.gelu`.
 pub struct Gelu(EngineId);
 
 impl Default for Gelu {

@@ -1,4 +1,4 @@
-// y[i] = gelu_tanh(x[i]) for n numbers without gaps, a thread for each.
+// y[i] = gelu_tanh(x[i]) for n contiguous elements, one thread each.
 struct Params {
     n: u32,
     x_offset: u32,
@@ -15,13 +15,13 @@ fn gelu(
     @builtin(num_workgroups) groups: vec3<u32>,
     @builtin(local_invocation_index) thread: u32,
 ) {
-    // More workgroups than one axis holds lie in rows.
+    // Workgroups that exceed one axis of the grid are laid out in rows.
     let i = (group.y * groups.x + group.x) * 64u + thread;
     if (i >= params.n) {
         return;
     }
     let v = x[params.x_offset + i];
-    // Beyond 10 it is 1 or -1, and some drivers' tanh overflows.
+    // Beyond 10, tanh is 1 or -1, and that of some drivers overflows.
     let t = clamp(0.7978845608 * (v + 0.044715 * v * v * v), -10.0, 10.0);
     y[params.y_offset + i] = 0.5 * v * (1.0 + tanh(t));
 }

@@ -1,6 +1,7 @@
-//! What another crate can bring: [`Gelu`], an engine with WGSL of its own, and [`Counted`], a provider around another one
-//! that counts the bytes it hands out. `tests/conformance.rs` holds both to warploom's conformance suite, in three
-//! lines each, and `tests/runtime.rs` runs a graph on the provider.
+//! Extensions of warploom from another crate: [`Gelu`], an engine with its own WGSL, and
+//! [`Counted`], a provider that wraps another and counts the bytes that its devices allocate.
+//! `tests/conformance.rs` runs warploom's conformance suite on both, and `tests/runtime.rs` runs a
+//! graph on the provider.
 
 mod counted;
 mod gelu;

@@ -1,4 +1,4 @@
-//! warploom's conformance suite on this crate's engine and provider.
+//! Runs warploom's conformance suite on this crate's engine and provider.
 
 use std::sync::Arc;
 
@@ -22,7 +22,7 @@ fn the_provider_is_right() -> Result<()> {
     Ok(())
 }
 
-/// And it would be reported if it were not.
+/// Checks that the suite reports broken engines.
 #[test]
 fn a_broken_engine_does_not_pass() -> Result<()> {
     let runtime = Runtime::auto()?;

@@ -1,17 +1,17 @@
-//! A runtime on this crate's provider.
+//! Runs a graph on this crate's provider.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use warploom::base::{DType, Dim, Shape, Symbol, SymbolValues};
-use warploom::ir::{BinaryOp, Graph, Op, UnaryOp};
+use warploom::graph::{BinaryOp, Graph, Op, UnaryOp};
 use warploom::runtime::{RunOptions, RuntimeBuilder, run_graph};
+use warploom::{DType, Dim, Shape, Symbol, SymbolValues};
 use warploom::{Result, Runtime};
 use warploom_outside::Counted;
 
 const ROWS: Symbol = Symbol::new("rows");
 
-/// `y = gelu(x w + b)` for a symbolic number of rows, each of 5 numbers made 3.
+/// Builds `y = gelu(x w + b)` from `[rows, 5]` to `[rows, 3]`, for a symbolic number of rows.
 fn graph() -> Result<Graph> {
     let mut graph = Graph::new("layer");
     let rows = Dim::symbol(ROWS);

@@ -8,7 +8,7 @@ struct Params {
 @group(0) @binding(1) var<storage, read> source: array<f32>;
 @group(0) @binding(2) var<storage, read_write> blurred: array<f32>;
 
-// One thread, every pixel after the other.
+// One thread computes the pixels one after another.
 @compute @workgroup_size(1)
 fn main() {
     for (var y = 0; y < i32(params.height); y++) {

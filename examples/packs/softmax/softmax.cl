@@ -1,4 +1,4 @@
-// As softmax.wgsl, for OpenCL: a work-group for each row, which meets in local memory.
+// Same as softmax.wgsl, for OpenCL: one work-group per row, which reduces in local memory.
 struct Params {
     uint rows;
     uint n;
@@ -22,7 +22,7 @@ __kernel __attribute__((reqd_work_group_size(WORKGROUP_X, 1, 1))) void kernel_ma
     x += x_at / sizeof(float) + row * n;
     y += y_at / sizeof(float) + row * n;
 
-    // -inf is negligible next to the smallest finite number.
+    // Starts at the lowest finite value, so that a row of -inf yields no NaN.
     float largest = -MAXFLOAT;
     for (uint i = thread; i < n; i += WORKGROUP_X) {
         largest = fmax(largest, x[i]);

@@ -1,5 +1,5 @@
-// As softmax.wgsl, for CUDA: a block for each row; the threads of a warp meet by shuffles, which packs in WGSL do not have,
-// and warps once in shared memory.
+// Same as softmax.wgsl, for CUDA: one block per row. The threads of a warp reduce with shuffles,
+// which WGSL packs do not have, and the warps reduce once in shared memory.
 struct Params {
     unsigned rows;
     unsigned n;
@@ -12,13 +12,13 @@ constexpr unsigned ALL = 0xffffffffu;
 __device__ float largest_of(float a, float b) { return fmaxf(a, b); }
 __device__ float sum_of(float a, float b) { return a + b; }
 
-/// The value of all threads of the block, joined two by two; every thread gets it.
+/// Reduces the values of all threads of the block in pairs; every thread gets the result.
 template <float (*join)(float, float)>
 __device__ float over_block(float value, float* parts) {
     for (unsigned lane = 16; lane > 0; lane /= 2) {
         value = join(value, __shfl_xor_sync(ALL, value, lane));
     }
-    // What was there is read before it is written over.
+    // Earlier contents are read before they are overwritten.
     __syncthreads();
     if (threadIdx.x % 32 == 0) {
         parts[threadIdx.x / 32] = value;
@@ -45,7 +45,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) kernel_main(
     x += row * n;
     y += row * n;
 
-    // -inf is negligible next to the smallest finite number.
+    // Starts at the lowest finite value, so that a row of -inf yields no NaN.
     float largest = -3.4028234e38f;
     for (unsigned i = threadIdx.x; i < n; i += THREADS) {
         largest = fmaxf(largest, x[i]);

@@ -1,5 +1,5 @@
-// y[r, i] = exp(x[r, i] - max) / sum of the row; a row of -inf throughout gives zeros. A workgroup for each row: its
-// threads take every 64th number, and meet in workgroup memory for the maximum and for the sum.
+// y[r, i] = exp(x[r, i] - max) / sum of the row; a row of only -inf yields zeros. One workgroup
+// per row: its threads stride by 64 and reduce the maximum and the sum in workgroup memory.
 
 struct Params {
     rows: u32,
@@ -10,7 +10,7 @@ struct Params {
 @group(0) @binding(2) var<storage, read_write> y: array<f32>;
 
 const THREADS = 64u;
-// The smallest finite number; -inf is negligible next to it.
+// The lowest finite value: a row of -inf then yields no NaN.
 const LOWEST = -3.4028234e38;
 
 var<workgroup> parts: array<f32, THREADS>;

@@ -1,17 +1,17 @@
-//! GEMM by cuBLASLt: one handle and one workspace for each device, and cached plans.
+//! GEMM through cuBLASLt: one handle and one workspace for each device, and cached plans.
 //!
 //! A plan is the library's state for one product of given sizes: its description, layouts and the
 //! algorithm chosen by the heuristic. The heuristic takes tens of microseconds, so it is queried
 //! once. Algorithms share the workspace; calls are ordered in the device's stream, so one is
 //! enough. If there is no memory for it, only algorithms without a workspace are used.
 //!
-//! Sums are `f32`: if results have two bytes, split-K algorithms that reduce in the result's type
-//! are excluded. `f32` operands are multiplied exactly; TF32 only if a spec requests it.
+//! Sums are `f32`: if the result is of a two-byte type, split-K algorithms that reduce in that type
+//! are excluded. `f32` operands are multiplied exactly; TF32 is used only if a spec requests it.
 //!
 //! Calls are not part of CUDA graphs. A captured call would fix pointers and algorithm. Both change
 //! with symbolic sizes, so each change would require a new capture and instantiation. A product
-//! large enough to choose the library takes far longer than the launch that a graph would save. The
-//! launches before and after a call still become graphs.
+//! large enough for the library to be chosen takes far longer than the launch that a graph would
+//! save. The launches before and after a call still become graphs.
 
 use std::collections::HashMap;
 use std::ffi::c_void;
@@ -28,16 +28,16 @@ use warploom_core::base::DType;
 use warploom_core::error::{Error, Result};
 use warploom_kernels::{Epilogue, Gemm, GemmCompute};
 
-/// Bytes of the workspace: NVIDIA's recommendation for newer GPUs.
+/// Size of the workspace in bytes: NVIDIA's recommendation for newer GPUs.
 pub(super) const WORKSPACE: u64 = 32 << 20;
 /// Maximum number of cached plans; sizes change with every prompt.
 const MOST_PLANS: usize = 1024;
-/// Rows and columns of the warm-up product.
+/// Number of rows and of columns in the warm-up product.
 const WARM_SIZE: u64 = 64;
 /// The largest alignment that any algorithm requires, in bytes.
 const MOST_ALIGNMENT: u32 = 256;
 
-/// The library on one device.
+/// The library's handle, workspace and cached plans on one device.
 pub(super) struct Blas {
     gpu: Arc<Gpu>,
     handle: sys::cublasLtHandle_t,
@@ -55,8 +55,8 @@ unsafe impl Sync for Blas {}
 pub(super) struct Key {
     pub(super) gemm: Gemm,
     pub(super) columns: Columns,
-    /// Alignment of the addresses of the first operand, the second operand and the result. The bias
-    /// is always aligned to 16 bytes (`Numbers::columns`).
+    /// Alignment, in bytes, of the addresses of the first operand, the second operand and the
+    /// result. The bias is always aligned to 16 bytes (`Numbers::columns`).
     pub(super) alignments: [u32; 3],
 }
 
@@ -70,14 +70,14 @@ pub(super) struct Addresses {
 }
 
 impl Addresses {
-    /// Alignment of each address, up to [`MOST_ALIGNMENT`].
+    /// Returns the alignment of each address in bytes, up to [`MOST_ALIGNMENT`].
     pub(super) fn alignments(&self) -> [u32; 3] {
         [self.first, self.second, self.out]
             .map(|at| 1 << at.trailing_zeros().min(MOST_ALIGNMENT.trailing_zeros()))
     }
 }
 
-/// A product ready to be called.
+/// A planned product, ready to be called.
 pub(super) struct Plan {
     description: Description,
     first: Layout,
@@ -86,14 +86,14 @@ pub(super) struct Plan {
     algorithm: sys::cublasLtMatmulAlgo_t,
 }
 
-// SAFETY: it owns its descriptions alone, and is called under the device's lock.
+// SAFETY: it owns its descriptions exclusively, and is called under the device's lock.
 unsafe impl Send for Plan {}
 // SAFETY: as above.
 unsafe impl Sync for Plan {}
 
 impl Blas {
-    /// Creates the handle and the workspace; the latter is skipped if there is no `room`. The
-    /// context is current on this thread.
+    /// Creates the handle and, unless `room` is an out-of-memory error, the workspace. The context
+    /// must be current on this thread.
     ///
     /// # Errors
     /// Unsupported if there is no library; errors of the library; loss of the device.
@@ -113,7 +113,7 @@ impl Blas {
         Ok(Blas { gpu, handle, workspace, plans })
     }
 
-    /// The plan for a product, created on first use.
+    /// Returns the plan for a product, created on first use.
     ///
     /// # Errors
     /// Unsupported if the library has no algorithm for it; other errors of the library.
@@ -130,8 +130,8 @@ impl Blas {
         Ok(plan)
     }
 
-    /// Queries an algorithm for such products once: on its first query the library loads its
-    /// tables, which takes 50 ms.
+    /// Queries an algorithm for a small product of this kind, because the library loads its tables
+    /// on the first query, which takes 50 ms.
     pub(super) fn warm(&self, gemm: &Gemm) {
         let square = |transposed| Matrix {
             rows: WARM_SIZE,
@@ -155,7 +155,7 @@ impl Blas {
         }
     }
 
-    /// Bytes of the workspace.
+    /// Returns the size of the workspace in bytes; 0 if there is none.
     pub(super) fn room(&self) -> u64 {
         if self.workspace.is_some() { WORKSPACE } else { 0 }
     }
@@ -188,13 +188,13 @@ impl Blas {
     /// Enqueues a product.
     ///
     /// # Errors
-    /// Errors of the library.
+    /// Any error of the library.
     pub(super) fn call(&self, key: &Key, plan: &Plan, addresses: &Addresses) -> Result<()> {
         plan.description.point(&key.gemm, addresses)?;
         let (one, zero) = (1.0f32, 0.0f32);
         let pointer = |at: CUdeviceptr| at as *const c_void;
         // SAFETY: the plan's parts live; the addresses were checked to hold matrices of its sizes,
-        // and the workspace, which is the stream's alone, has as many bytes as it was planned with.
+        // and the workspace, which only this stream uses, has as many bytes as it was planned with.
         let called = unsafe {
             result::matmul(
                 self.handle,
@@ -228,7 +228,7 @@ impl Drop for Blas {
     }
 }
 
-/// The operation: types, transposes, epilogue.
+/// The description of an operation: types, transposes, epilogue.
 struct Description(sys::cublasLtMatmulDesc_t);
 
 impl Description {
@@ -365,7 +365,7 @@ impl Drop for Preference {
     }
 }
 
-/// Converts an error of the library.
+/// Converts an error of the library; `what` is the purpose of the call.
 fn named<T>(what: &str, answer: Result<T, result::CublasError>) -> Result<T> {
     use sys::cublasStatus_t::{CUBLAS_STATUS_ALLOC_FAILED, CUBLAS_STATUS_NOT_SUPPORTED};
     answer.map_err(|error| {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use cudarc::driver::{result, sys};
 
 use super::device::CudaDevice;
-use super::driver::{Driver, told, words};
+use super::driver::{Driver, version_text, words};
 use super::gpu::Gpu;
 use super::graph::{Turn, WAITING_CAPABILITY};
 use super::nvrtc::{Nvrtc, options};
@@ -18,11 +18,11 @@ use warploom_hal::parallel_compile;
 use warploom_kernels::{Interface, KernelSpec, Specialization};
 use warploom_wgsl::translate::CUDA_BEGIN;
 
-/// The target of a launch.
+/// The function or library routine that a launch calls.
 pub(super) enum Kernel {
-    /// A function of a module.
+    /// A function of a loaded module.
     Compiled(Box<Compiled>),
-    /// A routine of a library.
+    /// A routine of a vendor's library.
     Routine(Routine),
 }
 
@@ -73,7 +73,7 @@ impl Drop for Compiled {
     }
 }
 
-/// The compiler, which runs on its own threads.
+/// The compiler, which runs on background threads.
 pub(super) struct Compiler {
     gpu: Arc<Gpu>,
     nvrtc: &'static Nvrtc,
@@ -95,19 +95,19 @@ impl Compiler {
             nvrtc,
             profile: profile.clone(),
             architecture: nvrtc.architecture(super::profile::capability(gpu.device)?),
-            driver: told(driver.version),
+            driver: version_text(driver.version),
             cache: BlobCache::open("cuda"),
         })
     }
 
     fn build(&self, spec: &KernelSpec) -> Result<Compiled> {
         let program = Program::translate(spec, &self.profile, Target::Cuda)?;
-        let told = program.told(spec);
+        let described = program.describe(spec);
         let text = &program.translated.text;
         let flags: Vec<String> = options(&self.architecture).collect();
         let version = self.nvrtc.version();
         let key = BlobCache::key(&[text, &flags.join(" "), &self.driver, &version]);
-        let named = |error: Error| error.context(&told);
+        let named = |error: Error| error.context(&described);
         if let Some(image) = self.cache.get(&key) {
             match self.load(&image, &program.translated.entry) {
                 Ok(loaded) => return Ok(self.kernel(spec, program, loaded)),
@@ -130,7 +130,8 @@ impl Compiler {
         program: Program,
         (module, function): (sys::CUmodule, sys::CUfunction),
     ) -> Compiled {
-        // User text and kernels that read ahead do not wait, nor do older architectures.
+        // A user's text and kernels that read ahead do not wait, nor do kernels on older
+        // architectures.
         let version = self.architecture.rsplit('_').next().and_then(|n| n.parse::<i32>().ok());
         let waits = version.is_some_and(|version| version >= WAITING_CAPABILITY)
             && program.translated.text.contains(CUDA_BEGIN);
@@ -159,7 +160,7 @@ impl Compiler {
         // SAFETY: a module that was loaded.
         let function = unsafe { result::module::get_function(module, name) };
         function.map(|function| (module, function)).map_err(|error| {
-            // SAFETY: nothing of it is used.
+            // SAFETY: no function of the module is used.
             let _ = unsafe { result::module::unload(module) };
             refused(error)
         })
@@ -167,7 +168,8 @@ impl Compiler {
 }
 
 impl CudaDevice {
-    /// Starts at once, on a thread: compilations requested together run in parallel.
+    /// Compiles a kernel. Compilation starts at once, on a background thread, so that kernels
+    /// requested together compile in parallel.
     pub(super) fn compile_kernel<'a>(&'a self, spec: &'a KernelSpec) -> BoxFuture<'a, Result<()>> {
         if let Err(error) = self.gpu.check_lost() {
             return ready(Err(error));

@@ -1,4 +1,4 @@
-//! One open device: its tables, its memory, and the trait's methods, which delegate to other
+//! One open device: its tables, its memory, and the methods of `Device`, which delegate to other
 //! modules.
 
 use std::collections::{HashMap, VecDeque};
@@ -35,7 +35,7 @@ pub(super) struct CudaDevice {
 
 pub(super) struct State {
     pub(super) buffers: Buffers<Memory>,
-    // Objects dropped while possibly in use, with the last submit that may use each.
+    // Freed objects that may still be in use, each with the last submit that may use it.
     pub(super) retired: Vec<(u64, Box<dyn Send>)>,
     pub(super) prepared: Table<Prepared>,
     pub(super) kernels: HashMap<KernelSpec, Arc<Kernel>>,

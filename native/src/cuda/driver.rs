@@ -1,4 +1,4 @@
-//! CUDA's driver: detection, and the meaning of its errors.
+//! CUDA's driver: its detection, and the meaning of its errors.
 
 use std::sync::OnceLock;
 
@@ -15,10 +15,11 @@ pub(super) struct Driver {
     pub(super) devices: usize,
 }
 
-/// Drivers from CUDA 12.8 on have every symbol that is called; a missing one would panic.
+/// Minimum CUDA version of a driver. Drivers from CUDA 12.8 on have every symbol that is called; a
+/// missing one would panic.
 const LEAST: i32 = 12_080;
 
-/// The driver, initialised once, or the reason for its absence.
+/// Returns the driver, initialised once, or the reason for its absence.
 pub(super) fn driver() -> Result<&'static Driver, &'static String> {
     static DRIVER: OnceLock<Result<Driver, String>> = OnceLock::new();
     DRIVER.get_or_init(probe).as_ref()
@@ -31,14 +32,14 @@ fn probe() -> Result<Driver, String> {
     }
     let failed = |what: &str, error| format!("the NVIDIA driver fails: {what}: {}", words(error));
     let mut version = 0;
-    // SAFETY: writes one number.
+    // SAFETY: writes one integer.
     let asked = unsafe { sys::cuDriverGetVersion(&mut version) }.result();
     asked.map_err(|error| failed("cuDriverGetVersion", error))?;
     if version < LEAST {
         return Err(format!(
             "the NVIDIA driver is of CUDA {}, {} is the least",
-            told(version),
-            told(LEAST)
+            version_text(version),
+            version_text(LEAST)
         ));
     }
     result::init().map_err(|error| failed("cuInit", error))?;
@@ -49,12 +50,12 @@ fn probe() -> Result<Driver, String> {
     }
 }
 
-/// `13.0`.
-pub(super) fn told(version: i32) -> String {
+/// Formats a version, as in `13.0`.
+pub(super) fn version_text(version: i32) -> String {
     format!("{}.{}", version / 1000, version % 1000 / 10)
 }
 
-/// Formats `CUDA_ERROR_ILLEGAL_ADDRESS (an illegal memory access was encountered)`.
+/// Formats an error, as in `CUDA_ERROR_ILLEGAL_ADDRESS (an illegal memory access was encountered)`.
 pub(super) fn words(error: DriverError) -> String {
     let text = |name: Result<&std::ffi::CStr, DriverError>| {
         name.map_or_else(|_| "?".into(), |name| name.to_string_lossy().into_owned())
@@ -62,7 +63,8 @@ pub(super) fn words(error: DriverError) -> String {
     format!("{} ({})", text(error.error_name()), text(error.error_string()))
 }
 
-/// Converts a driver error. Out of memory has no sizes here; callers that know them add them.
+/// Converts a driver error. An out-of-memory error has no sizes; callers that know the sizes create
+/// their own.
 pub(super) fn convert(what: &str, error: DriverError) -> Error {
     match error.0 {
         sys::CUresult::CUDA_ERROR_OUT_OF_MEMORY => Error::out_of_memory(what, 0, 0),

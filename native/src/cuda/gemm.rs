@@ -4,19 +4,19 @@
 //! read by columns, so `d = a * b` is computed as `d^T = b^T * a^T`: the operands are swapped and
 //! no data moves.
 //!
-//! Calls are elsewhere on purpose: everything here is tested without a device.
+//! The calls are in `blas`, so that everything here can be tested without a device.
 
 use warploom_core::error::{Error, Result};
 use warploom_kernels::{GEMM_PARAMS, Gemm};
 
-/// Alignment of a bias, in elements. Bindings are aligned to 64 bytes, so the bias address is
-/// aligned to 16 bytes for every plan: the bias is not part of a plan's cache key.
+/// Alignment of the offset of a bias, in elements. Bindings are aligned to 64 bytes, so the bias
+/// address is aligned to 16 bytes for every plan: the bias is not part of a plan's cache key.
 const BIAS_STEP: u64 = 4;
 
 /// Largest size: the library uses signed 32-bit integers.
 const MOST: u64 = i32::MAX as u64;
 
-/// The parameters of a dispatch.
+/// The parameters of a GEMM dispatch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Numbers {
     pub(super) batch: u64,
@@ -63,7 +63,7 @@ pub(super) struct Matrix {
 }
 
 impl Matrix {
-    /// The matrix of `rows` stored rows of `each` elements; each row is a column here.
+    /// Creates the matrix of `rows` stored rows of `each` elements; a stored row is a column here.
     fn of(place: &Place, [rows, each]: [u64; 2], transposed: bool) -> Matrix {
         // The stride of a single row is meaningless and may be too small for the library.
         let stride = if rows <= 1 { place.stride.max(each) } else { place.stride };
@@ -71,7 +71,7 @@ impl Matrix {
         Matrix { rows: each, columns: rows, stride, batch, transposed }
     }
 
-    /// Elements from the first to one past the last.
+    /// Returns the number of elements from the first to the last of `batch` matrices.
     fn extent(&self, batch: u64) -> u128 {
         let far = |count: u64, step: i64| u128::from(count.saturating_sub(1)) * step as u128;
         far(batch, self.batch) + far(self.columns, self.stride) + u128::from(self.rows)
@@ -79,7 +79,7 @@ impl Matrix {
 }
 
 impl Numbers {
-    /// Reads the words of [`GEMM_PARAMS`], in its order.
+    /// Reads the parameter words, in the order of [`GEMM_PARAMS`].
     ///
     /// # Errors
     /// Invalid if words are missing.
@@ -107,12 +107,12 @@ impl Numbers {
         self.batch == 0 || self.m == 0 || self.n == 0
     }
 
-    /// The checked call: sizes within the library's range, rows that do not overlap, a bias at a
-    /// multiple of [`BIAS_STEP`], and every element within its binding (`bytes`, in the order of
-    /// the bindings).
+    /// Checks the call and converts it to the library's convention. Sizes must be within the
+    /// library's range, rows must not overlap, a bias must be at a multiple of [`BIAS_STEP`], and
+    /// every element must lie within its binding (`bytes`, in the order of the bindings).
     ///
     /// # Errors
-    /// Invalid, with the numbers.
+    /// Invalid, with the offending values, if a check fails.
     pub(super) fn columns(&self, gemm: &Gemm, bytes: &[u64]) -> Result<Columns> {
         let Numbers { batch, m, n, k, .. } = *self;
         let wrong = |what: String| Error::invalid(format!("{gemm} of {self}: {what}"));
@@ -140,8 +140,7 @@ impl Numbers {
             }
         }
         if with_bias {
-            // The engine guarantees it: `engine::library` leaves any other bias to a separate
-            // launch.
+            // The engine (`engine::gemm::vendor`) leaves any other bias to a separate launch.
             if !self.bias.is_multiple_of(BIAS_STEP) {
                 let at = self.bias;
                 return Err(wrong(format!(
@@ -163,7 +162,7 @@ impl Numbers {
 }
 
 impl std::fmt::Display for Numbers {
-    /// `4 x [8, 32] x [32, 16]`.
+    /// Formats the sizes, as in `4 x [8, 32] x [32, 16]`.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let Numbers { batch, m, n, k, .. } = self;
         write!(f, "{batch} x [{m}, {k}] x [{k}, {n}]")
@@ -182,7 +181,7 @@ mod tests {
         Gemm { operands, result: operands, a_transposed, b_transposed, compute, epilogue }
     }
 
-    /// Host emulation of the library.
+    /// Emulates the library on the host.
     fn call(columns: &Columns, first: &[f32], second: &[f32], out: &mut [f32]) {
         let at = |x: &[f32], m: &Matrix, t: usize, row: u64, column: u64| {
             let (row, column) = if m.transposed { (column, row) } else { (row, column) };
@@ -202,7 +201,7 @@ mod tests {
         }
     }
 
-    /// Distinct small numbers.
+    /// Returns small integers that depend on their index and the seed.
     fn filled(count: u64, seed: u64) -> Vec<f32> {
         (0..count).map(|i| ((i * 7 + seed * 13) % 23) as f32 - 11.0).collect()
     }

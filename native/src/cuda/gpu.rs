@@ -15,7 +15,7 @@ pub(super) struct Gpu {
     /// The device's id, for messages.
     pub(super) id: String,
     pub(super) device: sys::CUdevice,
-    /// 10 * major + minor of its compute capability.
+    /// Compute capability as `10 * major + minor`.
     pub(super) capability: i32,
     pub(super) stream: sys::CUstream,
     /// The memory pool; `None` on devices without pools.
@@ -31,7 +31,7 @@ unsafe impl Send for Gpu {}
 // SAFETY: as above.
 unsafe impl Sync for Gpu {}
 
-/// Keeps the context current on this thread while it lives.
+/// Keeps the context current on this thread until dropped.
 pub(super) struct Current(PhantomData<*const ()>);
 
 impl Gpu {
@@ -41,7 +41,7 @@ impl Gpu {
         let wrong = |error| Error::device(format!("{id} cannot be opened: {}", words(error)));
         let device = result::device::get(index as i32).map_err(wrong)?;
         let capability = capability(device)?;
-        // SAFETY: a device that the driver gave; released when the value is dropped.
+        // SAFETY: a device that the driver returned; released when the value is dropped.
         let context = unsafe { result::primary_ctx::retain(device) }.map_err(wrong)?;
         let stream = std::ptr::null_mut();
         let (readers, lost) = (Mutex::default(), Mutex::default());
@@ -56,16 +56,17 @@ impl Gpu {
         Ok(Arc::new(gpu))
     }
 
-    /// A device attribute.
+    /// Reads a device attribute.
     pub(super) fn attribute(
         device: sys::CUdevice,
         which: sys::CUdevice_attribute,
     ) -> Result<i32, DriverError> {
-        // SAFETY: a device that the driver gave.
+        // SAFETY: a device that the driver returned.
         unsafe { result::device::get_attribute(device, which) }
     }
 
-    /// A pool that retains freed memory for the next allocation.
+    /// Creates a pool that retains freed memory for later allocations; `None` if the device has no
+    /// pools.
     fn make_pool(&self) -> Result<Option<sys::CUmemoryPool>> {
         let which = sys::CUdevice_attribute::CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED;
         if self.check("memory pools", Gpu::attribute(self.device, which))? == 0 {
@@ -81,13 +82,13 @@ impl Gpu {
         let mut keep = u64::MAX;
         let which = sys::CUmemPool_attribute::CU_MEMPOOL_ATTR_RELEASE_THRESHOLD;
         let at = (&raw mut keep).cast();
-        // SAFETY: this attribute is a number of 64 bits.
+        // SAFETY: this attribute is a 64-bit integer.
         let set = unsafe { result::mem_pool::set_attribute(pool, which, at) };
         self.check("a memory pool", set)?;
         Ok(Some(pool))
     }
 
-    /// Makes the context current on this thread until the value is dropped.
+    /// Makes the context current on this thread until the returned value is dropped.
     pub(super) fn enter(&self) -> Result<Current> {
         // SAFETY: a context that is retained.
         let pushed = unsafe { sys::cuCtxPushCurrent_v2(self.context) }.result();
@@ -95,7 +96,8 @@ impl Gpu {
         Ok(Current(PhantomData))
     }
 
-    /// Converts the result of a call and records a loss. `what` is the purpose of the call.
+    /// Converts the result of a call and records a loss of the device. `what` is the purpose of the
+    /// call.
     pub(super) fn check<T>(&self, what: &str, answer: Result<T, DriverError>) -> Result<T> {
         answer.map_err(|error| {
             if is_loss(error) {
@@ -107,7 +109,7 @@ impl Gpu {
         })
     }
 
-    /// An error if the device is permanently lost.
+    /// Returns an error if the device is lost.
     pub(super) fn check_lost(&self) -> Result<()> {
         match &*self.lost() {
             Some(reason) => Err(Error::device_lost(format!("{} is lost: {reason}", self.id))),
@@ -127,7 +129,7 @@ impl Gpu {
         self.check("waiting for another device", held)
     }
 
-    /// Waits for everything in the stream.
+    /// Waits until all work in the stream is complete.
     pub(super) fn synchronize(&self) -> Result<()> {
         // SAFETY: a stream that lives.
         self.check("waiting", unsafe { result::stream::synchronize(self.stream) })
@@ -137,7 +139,7 @@ impl Gpu {
 impl Drop for Current {
     fn drop(&mut self) {
         let mut context = std::ptr::null_mut();
-        // SAFETY: pops what `enter` pushed on this thread. It fails only where the context is lost.
+        // SAFETY: pops what `enter` pushed on this thread. It fails only if the context is lost.
         let _ = unsafe { sys::cuCtxPopCurrent_v2(&mut context) }.result();
     }
 }

@@ -1,4 +1,5 @@
 //! Single launches, and sequences of launches as CUDA graphs.
+//! Graphs are built without stream capture: nodes are added one by one, then replayed.
 
 use std::ffi::c_void;
 use std::ptr;
@@ -15,9 +16,9 @@ use warploom_core::error::Result;
 pub(super) struct Call {
     pub(super) function: sys::CUfunction,
     pub(super) block: [u32; 3],
-    /// Base address of each buffer.
+    /// Address of each buffer argument.
     pub(super) pointers: SmallVec<[sys::CUdeviceptr; 8]>,
-    /// The array-length struct after the pointers; absent if it is empty.
+    /// Words of the array-length struct, which follows the pointers unless it is empty.
     pub(super) lengths: SmallVec<[u32; 8]>,
     pub(super) turn: Turn,
 }
@@ -41,10 +42,10 @@ impl Turn {
     }
 }
 
-/// The compute capability from which kernels can wait for previous launches.
+/// Minimum compute capability at which kernels can wait for previous launches.
 pub(super) const WAITING_CAPABILITY: i32 = 90;
-/// An edge to a kernel that waits by itself: it starts when all workgroups of the previous kernel
-/// have started or, if that kernel does not allow overlap, have completed.
+/// An edge to a kernel that waits by itself. The kernel starts when all workgroups of the previous
+/// kernel have started or, if the previous kernel does not allow overlap, have completed.
 const OVERLAPPING: sys::CUgraphEdgeData = sys::CUgraphEdgeData_st {
     from_port: sys::CU_GRAPH_KERNEL_NODE_PORT_PROGRAMMATIC as u8,
     to_port: 0,
@@ -56,7 +57,7 @@ const OVERLAPPING: sys::CUgraphEdgeData = sys::CUgraphEdgeData_st {
 unsafe impl Send for Call {}
 
 impl Call {
-    /// Address of each kernel argument.
+    /// Returns the address of each kernel argument.
     fn arguments(&self) -> SmallVec<[*mut c_void; 12]> {
         let pointers = self.pointers.iter().map(|pointer| ptr::from_ref(pointer).cast_mut().cast());
         let lengths = (!self.lengths.is_empty()).then(|| self.lengths.as_ptr().cast_mut().cast());
@@ -75,7 +76,8 @@ impl Call {
         gpu.check("a launch", launched)
     }
 
-    /// Its graph node; `arguments` receives the argument addresses.
+    /// Returns the parameters of its graph node, which point to the argument addresses in
+    /// `arguments`.
     fn node(&self, grid: [u32; 3], arguments: &mut [*mut c_void]) -> sys::CUDA_KERNEL_NODE_PARAMS {
         // Empty launches are disabled, but a node must have a valid grid.
         let [x, y, z] = if grid.contains(&0) { [1; 3] } else { grid };
@@ -100,9 +102,9 @@ impl Call {
 pub(super) struct Graph {
     gpu: Arc<Gpu>,
     /// Whether launches overlap the end of previous ones. The dependency that a disabled launch
-    /// passes on is unspecified, so `apart` is used then.
+    /// passes on is unspecified, so `apart` is used if a launch is empty.
     overlaps: bool,
-    /// The same launches without overlap.
+    /// A graph of the same launches without overlap; made when it is first needed.
     apart: Option<Box<Graph>>,
     graph: sys::CUgraph,
     exec: sys::CUgraphExec,
@@ -121,7 +123,7 @@ struct Node {
 }
 
 impl Graph {
-    /// A graph of these calls with these grids, each after the previous one.
+    /// Creates a graph of these calls with these grids, each launch after the previous one.
     pub(super) fn new(gpu: &Arc<Gpu>, calls: &[Call], grids: &[[u32; 3]]) -> Result<Graph> {
         let mut handle = ptr::null_mut();
         // SAFETY: makes a handle, which is destroyed when the value is dropped.

@@ -1,4 +1,4 @@
-//! cuBLASLt: found on disk, opened by name, never linked.
+//! Finds cuBLASLt on disk and opens it by name; it is never linked.
 
 use std::path::Path;
 use std::sync::OnceLock;
@@ -44,7 +44,7 @@ const NAMES: [&str; 5] = [
     "cublasLt64_12.dll",
 ];
 
-/// The library, searched once per process, or the reason for its absence.
+/// Returns the library, which is searched for once per process, or the reason for its absence.
 pub(super) fn lt() -> Result<&'static Lt, &'static String> {
     static FOUND: OnceLock<Result<Lt, String>> = OnceLock::new();
     let find = || find().inspect_err(|why| tracing::debug!("{why}"));
@@ -123,16 +123,16 @@ fn open(path: &Path) -> Result<Lt, Refusal> {
     Ok(Lt { version: one_version(own, called).map_err(Refusal::Unusable)?, _library: library })
 }
 
-/// The version of the opened file. It must equal that of the bindings' library: both may be
-/// installed.
+/// Returns the version of the opened file. It must equal that of the library that the bindings
+/// call, since several may be installed.
 fn one_version(own: usize, called: usize) -> Result<String, String> {
-    let told = |version: usize| format!("{}.{}", version / 10_000, version / 100 % 100);
+    let version_text = |version: usize| format!("{}.{}", version / 10_000, version / 100 % 100);
     match own == called {
-        true => Ok(told(own)),
+        true => Ok(version_text(own)),
         false => Err(format!(
             "it is {} ({own}), but its name resolves to another library, {} ({called})",
-            told(own),
-            told(called)
+            version_text(own),
+            version_text(called)
         )),
     }
 }

@@ -16,8 +16,8 @@ pub(super) struct Memory {
 }
 
 impl Memory {
-    /// Zeroed memory, rounded up to 16 bytes. If the driver refuses, the pool's retained memory is
-    /// released and the allocation retried.
+    /// Allocates zeroed memory, its size rounded up to a multiple of 16 bytes. If the driver
+    /// refuses, the pool's retained memory is released and the allocation retried.
     ///
     /// # Errors
     /// Out of memory for `what`, with the free bytes that the driver reports.
@@ -86,13 +86,13 @@ pub(super) struct Pinned {
     pub(super) bytes: usize,
 }
 
-// SAFETY: it owns its memory alone, like a box.
+// SAFETY: it owns its memory exclusively, like a box.
 unsafe impl Send for Pinned {}
 // SAFETY: as above: shared, its bytes are only read.
 unsafe impl Sync for Pinned {}
 
 impl Pinned {
-    /// Pinned memory, at least one byte. Zeroed, so that reads are always sound.
+    /// Allocates `bytes` bytes, at least one, and zeroes them, so that reads are always sound.
     pub(super) fn new(gpu: &Arc<Gpu>, bytes: usize) -> Result<Pinned> {
         // SAFETY: no flags: memory that is cached, since it is read as well.
         let at = unsafe { result::malloc_host(bytes, 0) };
@@ -102,19 +102,19 @@ impl Pinned {
         Ok(Pinned { gpu: Arc::clone(gpu), at, bytes })
     }
 
-    /// The bytes; the device must not be using them.
+    /// Returns the bytes; the device must not be using them.
     pub(super) fn bytes(&self) -> &[u8] {
         // SAFETY: allocated and initialised.
         unsafe { std::slice::from_raw_parts(self.at, self.bytes) }
     }
 
-    /// The bytes; the device must not be using them.
+    /// Returns the bytes; the device must not be using them.
     pub(super) fn bytes_mut(&mut self) -> &mut [u8] {
-        // SAFETY: allocated, initialised, and borrowed alone.
+        // SAFETY: allocated, initialised, and borrowed exclusively.
         unsafe { std::slice::from_raw_parts_mut(self.at, self.bytes) }
     }
 
-    /// Address of a byte, for device copies.
+    /// Returns the address of the byte at `offset`, for device copies.
     pub(super) fn at(&self, offset: usize) -> *mut std::ffi::c_void {
         self.at.wrapping_add(offset).cast()
     }
@@ -129,8 +129,9 @@ impl Drop for Pinned {
     }
 }
 
-/// Pinned host memory of CUDA devices, initially zero. A write from it to an idle device is not
-/// copied on the host ([`Device::write`](warploom_hal::Device::write)).
+/// Pinned host memory of CUDA devices, initially zero. Writing at least 1 MiB of it, in a multiple
+/// of 4 bytes, to an idle device ([`Device::write`](warploom_hal::Device::write)) needs no copy on
+/// the host.
 pub struct PinnedBytes(pub(super) Pinned);
 
 warploom_core::base::debug_as!(PinnedBytes, |this| bytes: this.0.bytes().len());
@@ -149,16 +150,16 @@ impl std::ops::DerefMut for PinnedBytes {
     }
 }
 
-/// Whether the driver knows these bytes as pinned memory, regardless of the allocator. A context is
-/// current.
+/// Whether the driver reports these bytes as pinned memory, whatever allocated them. A context must
+/// be current.
 pub(super) fn is_pinned(bytes: &[u8]) -> bool {
     let known = |byte: Option<&u8>| {
         let Some(byte) = byte else { return false };
         let mut kind = 0u32;
         let which = sys::CUpointer_attribute::CU_POINTER_ATTRIBUTE_MEMORY_TYPE;
         let address = std::ptr::from_ref(byte).addr() as sys::CUdeviceptr;
-        // SAFETY: this attribute is a number of 32 bits; an address that the driver does not know
-        // is an error.
+        // SAFETY: this attribute is a 32-bit integer; an address that the driver does not know is
+        // an error.
         let asked = unsafe { sys::cuPointerGetAttribute((&raw mut kind).cast(), which, address) };
         asked == sys::CUresult::CUDA_SUCCESS && kind == sys::CUmemorytype::CU_MEMORYTYPE_HOST as u32
     };
@@ -177,7 +178,7 @@ unsafe impl Send for Event {}
 unsafe impl Sync for Event {}
 
 impl Event {
-    /// An event to wait for; if `timed`, it records the device's time.
+    /// Creates an event to wait for; if `timed`, it also records the device's time.
     pub(super) fn new(gpu: &Arc<Gpu>, timed: bool) -> Result<Event> {
         use sys::CUevent_flags::{CU_EVENT_BLOCKING_SYNC, CU_EVENT_DEFAULT};
         let flags = if timed { CU_EVENT_DEFAULT } else { CU_EVENT_BLOCKING_SYNC };
@@ -185,19 +186,19 @@ impl Event {
         Ok(Event { gpu: Arc::clone(gpu), event })
     }
 
-    /// The handle, for driver calls.
+    /// Returns the handle, for driver calls.
     pub(super) fn raw(&self) -> sys::CUevent {
         self.event
     }
 
-    /// Records the event after everything in the stream.
+    /// Records the event after all work in the stream.
     pub(super) fn record(&self) -> Result<()> {
         // SAFETY: event and stream live.
         let recorded = unsafe { result::event::record(self.event, self.gpu.stream) };
         self.gpu.check("an event", recorded)
     }
 
-    /// Whether the stream has reached it.
+    /// Whether the stream has reached the event.
     pub(super) fn is_done(&self) -> Result<bool> {
         // SAFETY: an event that lives.
         match unsafe { result::event::query(self.event) } {
@@ -206,13 +207,13 @@ impl Event {
         }
     }
 
-    /// Waits until the stream has reached it.
+    /// Waits until the stream has reached the event.
     pub(super) fn wait(&self) -> Result<()> {
         // SAFETY: an event that lives.
         self.gpu.check("waiting", unsafe { result::event::synchronize(self.event) })
     }
 
-    /// Nanoseconds from an earlier event to this one; both are timed and complete.
+    /// Returns the nanoseconds from an earlier event to this one; both must be timed and complete.
     pub(super) fn nanoseconds_since(&self, earlier: &Event) -> Result<u64> {
         // SAFETY: events that live.
         let elapsed = unsafe { result::event::elapsed(earlier.event, self.event) };

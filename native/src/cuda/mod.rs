@@ -2,8 +2,8 @@
 //!
 //! No part of CUDA is needed to build or to start: the driver and NVRTC are opened by name at run
 //! time, NVRTC from `WARPLOOM_NVRTC`, `CUDA_PATH`, `/usr/local/cuda`, a virtual environment or the
-//! system. Without a driver there is no device. A driver without NVRTC is an error of `list`, which
-//! is reported before the next provider is tried.
+//! system. Without a driver there is no device. If there is a driver but no NVRTC, `list` returns
+//! an error, which is reported before the next provider is tried.
 //!
 //! A device is one stream of the GPU's primary context. Everything runs in stream order, so copies,
 //! launches, allocations and frees need no waiting. A thread enters the context for each call and
@@ -13,10 +13,10 @@
 //!
 //! Prepared work is launched kernel by kernel the first time. If it is submitted again, each
 //! sequence of launches becomes a CUDA graph: parameters are in device memory and are rewritten by
-//! one small copy before it, and a changed grid or buffer is set in its graph node.
+//! one small copy before the launches, and a changed grid or buffer is set in its graph node.
 //!
-//! Products may be calls of cuBLASLt, which is located like NVRTC (`library`). It is optional:
-//! without it, `DeviceProfile::has_gemm_library` is false. `blas` describes the calls.
+//! Matrix products may be calls of cuBLASLt, which is located like NVRTC (`library`). It is
+//! optional: without it, `DeviceProfile::has_gemm_library` is false. `blas` describes the calls.
 //!
 //! Invariants:
 //! - `submit` checks everything before it enqueues anything.
@@ -27,7 +27,7 @@
 //!
 //! Copies between GPUs do not pass through the host (`peer`); events order both streams.
 //!
-//! Absent on purpose: managed memory, and several streams.
+//! Deliberately absent: managed memory, and several streams.
 
 mod blas;
 mod compile;
@@ -67,11 +67,11 @@ impl Provider {
         Provider
     }
 
-    /// Allocates zeroed pinned host memory. `index` is that of any device: its driver allocates the
-    /// memory, and every other device can read it too.
+    /// Allocates zeroed pinned host memory. `index` may be that of any CUDA device: its driver
+    /// allocates the memory, and every other CUDA device can read it too.
     ///
     /// # Errors
-    /// Invalid for zero bytes; out of memory; other errors of the driver.
+    /// Invalid for zero bytes; out of memory or device if the driver fails.
     pub fn pinned(&self, index: usize, bytes: usize) -> Result<PinnedBytes> {
         driver::driver().map_err(|why| Error::device(why.clone()))?;
         if bytes == 0 {

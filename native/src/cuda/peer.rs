@@ -13,9 +13,9 @@ use warploom_core::error::{Error, Result};
 use warploom_hal::{BufferRange, Device};
 
 impl CudaDevice {
-    /// `Device::copy_from`. The copy is in this device's stream, between two events: this stream
-    /// waits for the other's earlier work, and the other stream for the copy, so that the source is
-    /// written before it and freed after it.
+    /// Implements `Device::copy_from`. The copy runs in this device's stream, between two events:
+    /// this stream waits for the earlier work of the source's stream, and the source's stream waits
+    /// for the copy. So the source is written before it is read, and freed only afterwards.
     pub(super) fn copy_from_device(
         &self,
         to: BufferRange,
@@ -112,7 +112,7 @@ fn lock_both<'a>(
 }
 
 impl Gpu {
-    /// Gives this GPU access to another's memory if they are connected; once per pair.
+    /// Grants this GPU access to another GPU's memory if they are connected; once per pair.
     fn reach(&self, source: &Gpu) -> Result<()> {
         let mut readers = source.readers.lock().unwrap_or_else(PoisonError::into_inner);
         if self.device == source.device || readers.contains(&self.device) {
@@ -120,7 +120,7 @@ impl Gpu {
         }
         let _current = self.enter()?;
         let mut can = 0;
-        // SAFETY: devices that the driver gave; writes one number.
+        // SAFETY: devices that the driver returned; writes one integer.
         let asked = unsafe { sys::cuDeviceCanAccessPeer(&mut can, self.device, source.device) };
         self.check("peer access", asked.result())?;
         let (own, other) = (&self.id, &source.id);
@@ -138,7 +138,7 @@ impl Gpu {
         Ok(())
     }
 
-    /// Memory of a pool is accessible to other devices that the pool lists.
+    /// Adds this GPU to those that may access the memory of another GPU's pool.
     fn grant(&self, pool: sys::CUmemoryPool) -> Result<(), DriverError> {
         let access = sys::CUmemAccessDesc {
             location: sys::CUmemLocation {
@@ -151,7 +151,8 @@ impl Gpu {
         unsafe { sys::cuMemPoolSetAccess(pool, &access, 1) }.result()
     }
 
-    /// Memory outside a pool is accessible to contexts that enable it: the current one, our own.
+    /// Enables the current context, that of this GPU, to access another GPU's memory outside a
+    /// pool.
     fn enable(&self, source: &Gpu) -> Result<(), DriverError> {
         // SAFETY: both contexts are retained.
         match unsafe { sys::cuCtxEnablePeerAccess(source.context, 0) } {

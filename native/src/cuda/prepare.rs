@@ -17,32 +17,32 @@ pub(super) struct Prepared {
     pub(super) graphs: Vec<Option<Graph>>,
     pub(super) work: Work,
     pub(super) kernels: Vec<Arc<Kernel>>,
-    /// The parameter blocks.
+    /// The parameter blocks in device memory; `None` if there are none.
     pub(super) params: Option<Memory>,
-    /// The location of each launch, by its index.
+    /// The location of each launch's data, by the launch's index.
     pub(super) places: Vec<Place>,
     /// Kernel launches, in order.
     pub(super) calls: Vec<Call>,
     /// Library calls, in order.
     pub(super) products: Vec<Product>,
-    /// Submits so far.
+    /// Number of submits so far.
     pub(super) submits: u64,
 }
 
 /// Location of a launch's data.
 #[derive(Clone, Copy)]
 pub(super) enum Place {
-    /// A kernel: index in the calls.
+    /// A kernel launch: index in [`Prepared::calls`].
     Call(usize),
-    /// A library routine: index in the products.
+    /// A library routine: index in [`Prepared::products`].
     Product(usize),
 }
 
 impl Prepared {
-    /// The library calls of a submit, fully resolved; `None` for one with an empty result.
+    /// Resolves the library calls of a submit; `None` for a call with an empty result.
     ///
     /// # Errors
-    /// As [`Product::ready`].
+    /// Same as [`Product::ready`].
     pub(super) fn products(
         &mut self,
         run: &Run,

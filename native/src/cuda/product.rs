@@ -1,10 +1,10 @@
-//! Library products of prepared work: from a routine launch to a call of the library.
+//! GEMM calls of prepared work: from a routine launch to a call of the library.
 //!
 //! Whether the library has an algorithm depends on a call's sizes, strides and addresses, which a
 //! recording leaves open until the submit. It may have one for the largest sizes of a shape bucket
 //! and none for smaller ones. So it is queried at the submit, once for each call, before anything
 //! is enqueued: a submit that fails here has no effect, and the error says how to plan without
-//! calls.
+//! library calls.
 
 use std::sync::{Arc, PoisonError};
 
@@ -43,7 +43,7 @@ impl Callee for Routine {
     }
 }
 
-/// A call of prepared work, with its last plan, which most submits reuse.
+/// A library call of prepared work, with its last plan, which most submits reuse.
 #[derive(Default)]
 pub(super) struct Product {
     last: Option<(Key, Arc<Plan>)>,
@@ -62,8 +62,8 @@ impl Product {
     /// Resolves the call for a submit; `None` if the result is empty.
     ///
     /// # Errors
-    /// Invalid for sizes that do not fit the buffers; errors of the library. All name the node and
-    /// the sizes.
+    /// Invalid for sizes that do not fit the buffers; errors of the library. All name the dispatch
+    /// and the sizes.
     pub(super) fn ready(
         &mut self,
         routine: &Routine,
@@ -96,7 +96,9 @@ impl Product {
             let key = Key { gemm: *gemm, columns, alignments: addresses.alignments() };
             let plan = match &self.last {
                 Some((last, plan)) if *last == key => Arc::clone(plan),
-                _ => blas.plan(&key, &addresses).map_err(|error| told(error, gemm, &numbers))?,
+                _ => blas
+                    .plan(&key, &addresses)
+                    .map_err(|error| library_error(error, gemm, &numbers))?,
             };
             Ok((key, plan, addresses))
         };
@@ -111,16 +113,18 @@ impl Ready {
     /// Enqueues the call.
     ///
     /// # Errors
-    /// Errors of the library, naming node and sizes.
+    /// Errors of the library, naming the dispatch and the sizes.
     pub(super) fn call(&self, launch: &Launch) -> Result<()> {
         let called = self.blas.call(&self.key, &self.plan, &self.addresses);
-        called.map_err(|error| told(error, &self.key.gemm, &self.numbers).context(dispatch(launch)))
+        called.map_err(|error| {
+            library_error(error, &self.key.gemm, &self.numbers).context(dispatch(launch))
+        })
     }
 }
 
-/// Adds the product to an error of the library; if it has no algorithm, also the setting that
-/// avoids the call.
-fn told(error: Error, gemm: &Gemm, numbers: &Numbers) -> Error {
+/// Adds the product to an error of the library. If the library has no algorithm, also adds the
+/// setting that avoids the call.
+fn library_error(error: Error, gemm: &Gemm, numbers: &Numbers) -> Error {
     let product = format!("{gemm} of {numbers}");
     match error.is_unsupported() {
         true => Error::unsupported(format!(
@@ -131,13 +135,13 @@ fn told(error: Error, gemm: &Gemm, numbers: &Numbers) -> Error {
     }
 }
 
-/// The node of a launch.
+/// Names the dispatch of a launch in an error.
 fn dispatch(launch: &Launch) -> String {
     format!("dispatch {:?}", launch.label)
 }
 
 impl CudaDevice {
-    /// Makes a routine callable; the first one creates the library's handle and workspace.
+    /// Makes a routine callable; the first call creates the library's handle and workspace.
     pub(super) fn routine(&self, spec: &KernelSpec, gemm: Gemm) -> Result<Routine> {
         if let Support::No(reason) = support(&self.profile, spec) {
             return Err(Error::unsupported(reason));
@@ -146,8 +150,8 @@ impl CudaDevice {
         Ok(Routine { blas, gemm, interface: gemm.interface(), name: spec.name().to_owned() })
     }
 
-    /// The library, created once. Creation takes a good part of a second and blocks only other
-    /// users of the library: the device's own lock is held only to reserve the budget.
+    /// Returns the library, created once. Creation takes a good part of a second and blocks only
+    /// other users of the library: the device's own lock is held only to reserve the budget.
     fn blas(&self, gemm: &Gemm) -> Result<Arc<Blas>> {
         let mut made = self.blas.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(blas) = &*made {
@@ -183,14 +187,14 @@ mod tests {
         let words = [1, 3, 5, 7, 0, 7, 0, 0, 7, 0, 0, 5, 0, 0];
         let numbers = Numbers::read(&words).unwrap();
         let none = Error::unsupported("cuBLASLt, choosing an algorithm: NOT_SUPPORTED");
-        let error = told(none, &gemm, &numbers);
+        let error = library_error(none, &gemm, &numbers);
         assert!(error.is_unsupported());
         let text = error.to_string();
         for part in ["of 1 x [3, 7] x [7, 5]", "WARPLOOM_ENGINE=-cuda.cublaslt.*"] {
             assert!(text.contains(part), "{part}: {text}");
         }
         // An error that another engine would not avoid suggests none.
-        let short = told(Error::out_of_memory("cuBLASLt, a call", 0, 0), &gemm, &numbers);
+        let short = library_error(Error::out_of_memory("cuBLASLt, a call", 0, 0), &gemm, &numbers);
         assert!(short.is_out_of_memory() && !short.to_string().contains("WARPLOOM_ENGINE"));
     }
 }

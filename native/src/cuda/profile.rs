@@ -2,26 +2,28 @@
 
 use cudarc::driver::{result, sys};
 
-use super::driver::{Driver, convert, told};
+use super::driver::{Driver, convert, version_text};
 use super::gpu::Gpu;
 use super::library::lt;
 use super::nvrtc::Nvrtc;
 use warploom_core::error::Result;
 use warploom_hal::{DeviceKind, DeviceProfile};
 
-/// Kernels take 4 KiB of arguments: pointers, and one word for the length of each array.
+/// Maximum number of storage buffers. Each takes a pointer and a word for its array length from the
+/// 4 KiB of a kernel's arguments.
 const MAX_STORAGE_BUFFERS: u32 = 256;
-/// The range that a kernel can index with 32-bit byte offsets, rounded down.
+/// The range that a kernel can index with 32-bit byte offsets, in bytes, rounded down.
 const MAX_BINDING_BYTES: u64 = (1 << 32) - 64;
-/// CUDA allows larger grids in x only.
+/// Maximum number of workgroups in any dimension; CUDA allows more in x only.
 const MAX_WORKGROUPS: u32 = 65_535;
-/// Kernel pointers need 16 bytes; alignment to cache sectors reads faster.
+/// Alignment of bindings in bytes. Kernel pointers need 16; reads aligned to cache sectors are
+/// faster.
 const BINDING_ALIGNMENT: u32 = 64;
 
-/// The compute capability from which tensor cores multiply f16 matrices with f32 sums.
+/// Minimum compute capability at which tensor cores multiply f16 matrices with f32 sums.
 const MATRIX_CAPABILITY: i32 = 75;
 
-/// 10 * major + minor of the compute capability.
+/// Returns the compute capability as `10 * major + minor`.
 pub(super) fn capability(device: sys::CUdevice) -> Result<i32> {
     use sys::CUdevice_attribute::{
         CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR,
@@ -33,7 +35,7 @@ pub(super) fn capability(device: sys::CUdevice) -> Result<i32> {
     Ok(10 * major + number(CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR)?)
 }
 
-/// The profile of a device, without opening it.
+/// Returns the profile of a device, without opening it.
 pub(super) fn profile_of(driver: &Driver, nvrtc: &Nvrtc, index: usize) -> Result<DeviceProfile> {
     use sys::CUdevice_attribute::*;
     let wrong = |error| convert(&format!("asking for cuda:{index}"), error);
@@ -42,7 +44,7 @@ pub(super) fn profile_of(driver: &Driver, nvrtc: &Nvrtc, index: usize) -> Result
         Ok(value) => Ok(u32::try_from(value).unwrap_or(0)),
         Err(error) => Err(wrong(error)),
     };
-    // SAFETY: a device that the driver gave.
+    // SAFETY: a device that the driver returned.
     let memory_bytes = unsafe { result::device::total_mem(device) }.map_err(wrong)? as u64;
     let shared_memory = number(CU_DEVICE_ATTRIBUTE_INTEGRATED)? != 0;
     let warp = number(CU_DEVICE_ATTRIBUTE_WARP_SIZE)?;
@@ -53,7 +55,7 @@ pub(super) fn profile_of(driver: &Driver, nvrtc: &Nvrtc, index: usize) -> Result
     profile.name = result::device::get_name(device).map_err(wrong)?;
     profile.driver = format!(
         "CUDA {}, NVRTC {}, {}",
-        told(driver.version),
+        version_text(driver.version),
         nvrtc.version(),
         match lt() {
             Ok(lt) => format!("cuBLASLt {}", lt.version),
@@ -83,7 +85,7 @@ pub(super) fn profile_of(driver: &Driver, nvrtc: &Nvrtc, index: usize) -> Result
     Ok(profile.with_cuda_features())
 }
 
-/// The same device at WebGPU's guaranteed limits, without optional features.
+/// Returns the profile of the same device at WebGPU's guaranteed limits.
 pub(super) fn at_floor(profile: DeviceProfile) -> DeviceProfile {
     let floor = DeviceProfile::webgpu_floor(&profile.name);
     let floor = floor.with(|p| {

@@ -10,11 +10,11 @@ use super::memory::{Event, Pinned, is_pinned};
 use warploom_core::error::{Error, Result};
 use warploom_hal::BufferRange;
 
-/// Alignment of staged uploads, for the device's copies.
+/// Alignment of staged uploads in bytes, for the device's copies.
 const STEP: usize = 64;
-/// Segments of a ring: one is filled while the device copies another.
+/// Number of segments in a ring, so that one is filled while the device copies another.
 const SEGMENTS: usize = 4;
-/// Bytes from which an upload uses larger segments, filled by several threads.
+/// Minimum size, in bytes, of an upload that uses larger segments, filled by several threads.
 const BULK: usize = 1 << 20;
 
 /// Pinned staging buffers of uploads.
@@ -26,10 +26,10 @@ pub(super) struct Staging {
 
 /// A ring of pinned memory, reused by segments.
 struct Ring {
-    /// Bytes of a segment: the maximum of one copy.
+    /// Size of a segment in bytes: the maximum size of one copy.
     bytes: usize,
     segments: Vec<Segment>,
-    /// The segment being filled.
+    /// Index of the segment being filled.
     current: usize,
 }
 
@@ -49,8 +49,8 @@ impl Staging {
         Staging { small: ring(BULK), bulk: ring(16 << 20), threads }
     }
 
-    /// Enqueues a copy of bytes to the device; they need not outlive the call. An incomplete last
-    /// word is padded with zeros.
+    /// Enqueues a copy of bytes to the device; the bytes need not outlive the call. An incomplete
+    /// last word is padded with zeros.
     pub(super) fn upload(
         &mut self,
         gpu: &Arc<Gpu>,
@@ -65,7 +65,7 @@ impl Staging {
             let (filled, rest) = room.split_at_mut(piece.len());
             fill(filled, piece, if is_bulk { self.threads } else { 1 });
             rest.fill(0);
-            // SAFETY: the device reads the piece before the segment is filled again.
+            // SAFETY: the device reads the chunk before the segment is filled again.
             let copied = unsafe { result::memcpy_htod_async(at, &*room, gpu.stream) };
             gpu.check("an upload", copied)?;
             at += piece.len() as u64;
@@ -74,7 +74,7 @@ impl Staging {
     }
 }
 
-/// Copies on this number of threads, or on fewer if the system refuses more.
+/// Copies `from` to `to` on this number of threads, or on fewer if the system refuses more.
 fn fill(to: &mut [u8], from: &[u8], threads: usize) {
     const SHARE: usize = 1 << 20;
     let parts = Mutex::new(to.chunks_mut(SHARE).zip(from.chunks(SHARE)));
@@ -86,7 +86,7 @@ fn fill(to: &mut [u8], from: &[u8], threads: usize) {
     };
     std::thread::scope(|scope| {
         for _ in 1..threads {
-            // If the thread cannot start, the others do its part.
+            // If the thread cannot start, the others do its share.
             let _ = std::thread::Builder::new().spawn_scoped(scope, work);
         }
         work();
@@ -94,7 +94,8 @@ fn fill(to: &mut [u8], from: &[u8], threads: usize) {
 }
 
 impl Ring {
-    /// The next bytes of the ring to fill.
+    /// Returns the next bytes of the ring to fill; waits until the device has read their old
+    /// contents.
     fn room(&mut self, gpu: &Arc<Gpu>, bytes: usize) -> Result<&mut [u8]> {
         if let Some(segment) = self.segments.get_mut(self.current) {
             segment.used = segment.used.next_multiple_of(STEP);
@@ -121,7 +122,8 @@ impl Ring {
 }
 
 impl CudaDevice {
-    /// `Device::write`: ordered after earlier submits; the copy is complete when it returns.
+    /// Implements `Device::write`: ordered after earlier submits. The caller may reuse the bytes
+    /// when it returns.
     pub(super) fn write_bytes(&self, to: BufferRange, bytes: &[u8]) -> Result<()> {
         self.gpu.check_lost()?;
         let _current = self.gpu.enter()?;
@@ -150,7 +152,7 @@ pub(super) struct PinnedPool {
 }
 
 impl PinnedPool {
-    /// Number of blocks kept.
+    /// Maximum number of blocks kept.
     const KEPT: usize = 8;
     /// Maximum size of a block kept, in bytes.
     const LARGEST: usize = 64 << 20;
@@ -179,7 +181,7 @@ pub(super) struct Readback {
 }
 
 impl Readback {
-    /// Allocates for downloads of these sizes.
+    /// Allocates memory for downloads of these sizes, in bytes.
     pub(super) fn new(pool: &mut PinnedPool, gpu: &Arc<Gpu>, sizes: &[u64]) -> Result<Readback> {
         let mut used = 0usize;
         let mut places = Vec::with_capacity(sizes.len());
@@ -204,7 +206,7 @@ impl Readback {
         gpu.check("a download", copied.result())
     }
 
-    /// The bytes of every download, once the stream has passed them; the memory returns to the
+    /// Returns the bytes of every download, which must be complete, and returns the memory to the
     /// pool.
     pub(super) fn finish(self, pool: &mut PinnedPool) -> Vec<Vec<u8>> {
         let bytes = self.memory.bytes();

@@ -1,4 +1,4 @@
-//! Waiting for a submit: a short spin, then a blocking wait.
+//! Waits for a submit: a short spin, then a blocking wait.
 
 use std::time::{Duration, Instant};
 
@@ -8,7 +8,7 @@ use super::transfer::Readback;
 use warploom_core::error::{Error, Result};
 use warploom_hal::{Completion, Ticket};
 
-/// A submit not yet waited for.
+/// A submit that has not been waited for.
 pub(super) struct Pending {
     pub(super) ticket: u64,
     /// Recorded after all of its work.
@@ -19,7 +19,7 @@ pub(super) struct Pending {
 
 /// Maximum number of pending submits; older ones are dropped.
 const KEPT: usize = 1 << 16;
-/// Time that a wait spins before it blocks; blocking costs 20 us more.
+/// Time that a wait spins before it blocks; blocking adds 20 us.
 const SPIN: Duration = Duration::from_micros(200);
 
 impl State {
@@ -36,7 +36,7 @@ impl State {
         Ok(())
     }
 
-    /// Drops retired objects whose last submit is this one or earlier.
+    /// Marks a submit as complete, and drops the retired objects that no later submit uses.
     fn passed(&mut self, ticket: u64) {
         self.done = self.done.max(ticket);
         let done = self.done;
@@ -50,7 +50,8 @@ impl State {
         self.is_through() && self.peer.as_deref().is_none_or(done)
     }
 
-    /// Whether all submits are complete. One that a thread is waiting for is no longer pending.
+    /// Whether all submits are known to be complete. A submit that a thread is waiting for counts
+    /// as incomplete, since it is no longer in `pending`.
     fn is_through(&self) -> bool {
         match self.pending.back() {
             Some(last) if last.ticket == self.tickets => last.done.is_done().unwrap_or(false),

@@ -8,8 +8,8 @@ use crate::native_source::own_text;
 /// Maximum number of compiler log lines in an error.
 const LOG_LINES: usize = 24;
 
-/// Builds a program from its text; `twin` is the file name of a user's text, which line numbers
-/// refer to.
+/// Builds a program from its text. If it is a user's text, `twin` is the file name that line
+/// numbers refer to.
 ///
 /// # Errors
 /// The compiler's message, with the source line it refers to.
@@ -39,7 +39,7 @@ pub(super) fn from_binary(
     Some(program)
 }
 
-/// The compiler's message, and the source line of its first error.
+/// Formats the compiler's message, with the source line of its first error.
 fn refusal(code: Code, log: &str, text: &str, twin: Option<&str>) -> String {
     let (file, text) = match twin {
         Some(file) => (file, own_text(text, file)),
@@ -61,12 +61,12 @@ fn refusal(code: Code, log: &str, text: &str, twin: Option<&str>) -> String {
     said
 }
 
-/// The line number in a log's first error, as in `<kernel>:12:5: error: ...` or `error:
+/// Returns the line number in a log's first error, as in `<kernel>:12:5: error: ...` or `error:
 /// /tmp/x.cl:12:5: ...`.
 fn first_error(log: &str) -> Option<usize> {
     let line = log.lines().find(|line| line.contains("error"))?;
     let parts: Vec<Option<usize>> = line.split(':').map(|part| part.trim().parse().ok()).collect();
-    // A line and a column; a line only if there is no column.
+    // A line and a column, or only a line if there is no column.
     let both = parts.windows(2).find_map(|pair| pair[0].filter(|_| pair[1].is_some()));
     both.or_else(|| parts.iter().copied().flatten().next())
 }

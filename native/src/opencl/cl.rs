@@ -1,7 +1,7 @@
-//! The OpenCL calls of the provider: owned handles, named errors.
+//! The OpenCL calls of the provider, with owned handles and named errors.
 //!
-//! Based on `cl3`: objects of `opencl3` panic if a release fails, as it does once a device is lost.
-//! A release that fails here leaks the object to the driver.
+//! The calls go through `cl3`: the objects of `opencl3` panic if a release fails, as it does once a
+//! device is lost. A release that fails here leaks the object to the driver.
 
 use std::ffi::{CStr, CString, c_void};
 use std::fmt;
@@ -31,11 +31,11 @@ impl From<cl_int> for Code {
 /// The result of a call.
 pub(super) type Cl<T> = Result<T, Code>;
 
-/// The driver's name of a device.
+/// The driver's id of a device.
 #[derive(Clone, Copy)]
 pub(super) struct DeviceId(pub(super) cl_device_id);
 
-// SAFETY: the id of a root device is a name that stays valid on every thread.
+// SAFETY: the id of a root device stays valid on every thread.
 unsafe impl Send for DeviceId {}
 // SAFETY: as above.
 unsafe impl Sync for DeviceId {}
@@ -53,7 +53,7 @@ macro_rules! handle {
 
         impl Drop for $name {
             fn drop(&mut self) {
-                // SAFETY: the handle is owned, and given up here only.
+                // SAFETY: the handle is owned, and released only here.
                 let _ = unsafe { $release(self.0) };
             }
         }
@@ -86,19 +86,19 @@ handle!(
     kernel::release_kernel
 );
 handle!(
-    /// Completion of a command.
+    /// The completion of a command.
     Event,
     event::release_event
 );
 
 impl Context {
-    /// A context of one device.
+    /// Creates a context of one device.
     pub(super) fn new(device: DeviceId) -> Cl<Context> {
         let made = context::create_context(&[device.0], ptr::null(), None, ptr::null_mut());
         Ok(Context(made?))
     }
 
-    /// A queue of this context's device.
+    /// Creates a queue on this context's device.
     #[allow(deprecated, reason = "its successor is missing before OpenCL 2.0")]
     pub(super) fn queue(&self, device: DeviceId) -> Cl<Queue> {
         // SAFETY: the context was made for this device.
@@ -108,7 +108,8 @@ impl Context {
         Ok(Queue(made?))
     }
 
-    /// Allocates memory, not cleared. `shared` requests memory that the host maps without a copy.
+    /// Allocates `bytes` bytes without clearing them. `shared` requests memory that the host maps
+    /// without a copy.
     pub(super) fn memory(&self, bytes: u64, shared: bool) -> Cl<Memory> {
         let place = if shared { memory::CL_MEM_ALLOC_HOST_PTR } else { 0 };
         let flags = memory::CL_MEM_READ_WRITE | place;
@@ -117,12 +118,12 @@ impl Context {
         Ok(Memory(made?))
     }
 
-    /// A program from its text, not built.
+    /// Creates a program from its text, without building it.
     pub(super) fn program(&self, text: &str) -> Cl<Program> {
         Ok(Program(program::create_program_with_source(self.0, &[text])?))
     }
 
-    /// A program from a [`Program::binary`] of this device, not built.
+    /// Creates a program from a [`Program::binary`] of this device, without building it.
     pub(super) fn program_from(&self, device: DeviceId, binary: &[u8]) -> Cl<Program> {
         // SAFETY: the context was made for this device.
         let made = unsafe { program::create_program_with_binary(self.0, &[device.0], &[binary]) };
@@ -131,7 +132,7 @@ impl Context {
 }
 
 impl Program {
-    /// Builds the program; the error has the compiler's log.
+    /// Builds the program; the error contains the compiler's log.
     pub(super) fn build(&self, device: DeviceId, options: &str) -> Result<(), (Code, String)> {
         let none = |code: cl_int| (Code(code), String::new());
         let text = CString::new(options).map_err(|_| none(cl3::error_codes::CL_INVALID_VALUE))?;
@@ -144,7 +145,7 @@ impl Program {
         })
     }
 
-    /// The compiled binary.
+    /// Returns the compiled binary, if the driver has one.
     pub(super) fn binary(&self) -> Option<Vec<u8>> {
         let binaries = program::get_program_info(self.0, program::CL_PROGRAM_BINARIES).ok()?;
         match binaries {
@@ -153,27 +154,27 @@ impl Program {
         }
     }
 
-    /// A kernel of the program, with no arguments set.
+    /// Creates a kernel of the program, with no arguments set.
     pub(super) fn kernel(&self, name: &CStr) -> Cl<Kernel> {
         Ok(Kernel(kernel::create_kernel(self.0, name)?))
     }
 }
 
 impl Kernel {
-    /// Maximum number of threads of its workgroup.
+    /// Returns the maximum number of threads in a workgroup of this kernel.
     pub(super) fn max_threads(&self, device: DeviceId) -> Cl<u64> {
         let asked = kernel::CL_KERNEL_WORK_GROUP_SIZE;
         let bytes = kernel::get_kernel_work_group_data(self.0, device.0, asked)?;
         Ok(number(&bytes))
     }
 
-    /// Number of its arguments.
+    /// Returns the number of the kernel's arguments.
     pub(super) fn arguments(&self) -> Cl<usize> {
         let bytes = kernel::get_kernel_data(self.0, kernel::CL_KERNEL_NUM_ARGS)?;
         Ok(number(&bytes) as usize)
     }
 
-    /// Sub-group size in one-dimensional workgroups of this number of threads.
+    /// Returns the kernel's sub-group size in one-dimensional workgroups of this number of threads.
     pub(super) fn subgroup_size(&self, device: DeviceId, threads: usize) -> Cl<u64> {
         let asked = cl3::ext::CL_KERNEL_MAX_SUB_GROUP_SIZE_FOR_NDRANGE_KHR;
         let (bytes, input) = (size_of::<usize>(), (&raw const threads).cast());
@@ -181,10 +182,11 @@ impl Kernel {
         Ok(found as u64)
     }
 
-    /// Sets a buffer.
+    /// Sets an argument to a buffer.
     ///
     /// # Safety
-    /// The kernel takes a buffer there, and the memory lives until the next launch is enqueued.
+    /// The kernel takes a buffer at this index, and the memory lives until the next launch is
+    /// enqueued.
     pub(super) unsafe fn set_memory(&mut self, index: u32, memory: &Memory) -> Cl<()> {
         let value = (&raw const memory.0).cast();
         // SAFETY: the caller's promise; the value is copied by the call.
@@ -192,10 +194,10 @@ impl Kernel {
         Ok(())
     }
 
-    /// Sets a `ulong`.
+    /// Sets an argument to a `ulong`.
     ///
     /// # Safety
-    /// The kernel takes a `ulong` there.
+    /// The kernel takes a `ulong` at this index.
     pub(super) unsafe fn set_ulong(&mut self, index: u32, value: cl_ulong) -> Cl<()> {
         let value = (&raw const value).cast();
         // SAFETY: the caller's promise; the value is copied by the call.
@@ -203,10 +205,10 @@ impl Kernel {
         Ok(())
     }
 
-    /// Sets a struct of words.
+    /// Sets an argument to a struct of 32-bit words.
     ///
     /// # Safety
-    /// The kernel takes a struct of this number of words there.
+    /// The kernel takes a struct of this number of words at this index.
     pub(super) unsafe fn set_words(&mut self, index: u32, words: &[u32]) -> Cl<()> {
         let (bytes, value) = (size_of_val(words), words.as_ptr().cast());
         // SAFETY: the caller's promise; the value is copied by the call.
@@ -216,7 +218,7 @@ impl Kernel {
 }
 
 impl Event {
-    /// Waits for the command. An error is the command's, or the driver's.
+    /// Waits for the command. The error is that of the command or of the driver.
     pub(super) fn wait(&self) -> Cl<()> {
         event::wait_for_events(&[self.0])?;
         match self.status()? {
@@ -238,7 +240,7 @@ impl Event {
         Ok(cl_int::from_ne_bytes(bytes))
     }
 
-    /// The device time at the end of the command, in nanoseconds.
+    /// Returns the device time at the end of the command, in nanoseconds.
     pub(super) fn end_nanoseconds(&self) -> Cl<cl_ulong> {
         let bytes = event::get_event_profiling_data(self.0, event::CL_PROFILING_COMMAND_END)?;
         Ok(number(&bytes))
@@ -342,10 +344,10 @@ impl Queue {
         Ok(Event(done?))
     }
 
-    /// Maps a range, whose previous bytes are lost, writes it and unmaps it; waits for the mapping.
+    /// Maps a range, overwrites it with `bytes` and unmaps it; waits only for the mapping.
     ///
     /// # Safety
-    /// The range lies in the memory, `bytes` long.
+    /// The range, which is as long as `bytes`, lies in the memory.
     pub(super) unsafe fn write_mapped(&self, to: &Memory, offset: u64, bytes: &[u8]) -> Cl<Event> {
         let mut place: cl_mem = ptr::null_mut();
         let flags = memory::CL_MAP_WRITE_INVALIDATE_REGION;
@@ -376,7 +378,7 @@ impl Queue {
     }
 }
 
-/// A 4- or 8-byte number from a driver; 0 for any other length.
+/// Reads a number of 8 or 4 bytes that a driver returned; 0 if there are fewer.
 pub(super) fn number(bytes: &[u8]) -> u64 {
     match (bytes.first_chunk::<8>(), bytes.first_chunk::<4>()) {
         (Some(eight), _) => u64::from_ne_bytes(*eight),

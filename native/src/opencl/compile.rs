@@ -1,4 +1,4 @@
-//! Builds a kernel's spec to a program, through the on-disk cache.
+//! Builds a program from a kernel's spec, through the on-disk cache.
 
 use std::ffi::CString;
 use std::sync::Arc;
@@ -30,13 +30,13 @@ pub(super) struct Kernel {
 }
 
 impl Kernel {
-    /// A new instance with its own arguments.
+    /// Creates an instance with its own arguments.
     pub(super) fn instance(&self) -> Cl<Handle> {
         self.built.kernel(&self.entry)
     }
 }
 
-/// The compiler, which runs on its own threads.
+/// The compiler, which runs on background threads.
 pub(super) struct Compiler {
     pub(super) context: Context,
     pub(super) device: DeviceId,
@@ -46,7 +46,8 @@ pub(super) struct Compiler {
 }
 
 impl OpenClDevice {
-    /// Starts at once, on a thread: kernels requested together are built in parallel.
+    /// Compiles a kernel. Compilation starts at once, on a background thread, so that kernels
+    /// requested together compile in parallel.
     pub(super) fn compile_kernel<'a>(&'a self, spec: &'a KernelSpec) -> BoxFuture<'a, Result<()>> {
         if let Err(error) = self.faults.check_lost() {
             return ready(Err(error));
@@ -75,8 +76,8 @@ impl Compiler {
         };
         let target = Target::OpenCl(subgroups);
         let program = Program::translate(spec, &self.profile, target)?;
-        let told = program.told(spec);
-        self.build(program, target).map_err(|e| e.context(told))
+        let described = program.describe(spec);
+        self.build(program, target).map_err(|e| e.context(described))
     }
 
     fn build(&self, program: Program, target: Target) -> Result<Kernel> {
@@ -109,7 +110,7 @@ impl Compiler {
         Ok(kernel)
     }
 
-    /// The program, from the cache if the driver accepts the binary.
+    /// Builds the program, or loads it from the cache if the driver accepts the binary.
     fn built(&self, program: &Program) -> Result<Built> {
         let translated = &program.translated;
         let DeviceProfile { vendor, name, driver, .. } = &self.profile;
@@ -157,8 +158,8 @@ __kernel __attribute__((reqd_work_group_size(64, 1, 1))) void probe(__global flo
 }
 ";
 
-/// Checks that the compiler accepts sub-groups, with a size that the profile reports; the error is
-/// the reason.
+/// Checks that the compiler accepts sub-groups, with a size within the profile's range; the error
+/// is the reason if it does not.
 pub(super) fn probe_subgroups(
     context: &Context,
     device: DeviceId,
@@ -181,7 +182,7 @@ mod tests {
     use super::*;
     use warploom_wgsl::translate;
 
-    /// The first device, if this machine has one.
+    /// Returns the first device, if this machine has one.
     fn first() -> Option<(Context, DeviceId)> {
         let found = profile::find().ok()?;
         let id = found.first()?.id;

@@ -1,4 +1,4 @@
-//! One open device: its tables, its memory, and the trait's methods, which delegate to other
+//! One open device: its tables, its memory, and the methods of `Device`, which delegate to other
 //! modules.
 
 use std::collections::{HashMap, VecDeque};
@@ -42,14 +42,15 @@ pub(super) struct State {
 }
 
 impl OpenClDevice {
-    /// Opens a device and verifies the profile's features with its compiler.
+    /// Opens a device. Sub-groups are disabled in its profile if its compiler does not support
+    /// them.
     pub(super) fn open(found: &Found, options: &OpenOptions) -> Result<OpenClDevice> {
-        let told = |code| {
+        let device_error = |code| {
             let Found { profile, .. } = found;
             Error::device(format!("{} {:?} cannot be opened: {code}", profile.id(), profile.name))
         };
-        let context = Context::new(found.id).map_err(told)?;
-        let queue = context.queue(found.id).map_err(told)?;
+        let context = Context::new(found.id).map_err(device_error)?;
+        let queue = context.queue(found.id).map_err(device_error)?;
         let mut profile = match options.floor {
             true => profile::at_floor(&found.profile),
             false => found.profile.clone(),

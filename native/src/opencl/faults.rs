@@ -7,19 +7,19 @@ use cl3::error_codes as codes;
 use super::cl::{Code, Queue};
 use warploom_core::error::{Error, Result};
 
-/// The lost state of a device, and the reason.
+/// Whether a device is lost, and the reason.
 pub(super) struct Faults {
     device: String,
     lost: Mutex<Option<String>>,
 }
 
 impl Faults {
-    /// The state of the device with this id.
+    /// Creates the state of the device with this id, which is not lost.
     pub(super) fn new(device: String) -> Faults {
         Faults { device, lost: Mutex::default() }
     }
 
-    /// An error if the device is lost.
+    /// Returns an error if the device is lost.
     pub(super) fn check_lost(&self) -> Result<()> {
         match &*self.lost.lock().unwrap_or_else(PoisonError::into_inner) {
             Some(reason) => Err(Error::device_lost(format!("{} is lost: {reason}", self.device))),
@@ -27,8 +27,8 @@ impl Faults {
         }
     }
 
-    /// Converts an OpenCL error of a call with the purpose `what`. A device that then refuses even
-    /// a trivial command is lost.
+    /// Converts an OpenCL error of a call with the purpose `what`. If the device then fails even a
+    /// trivial command, it is marked as lost.
     pub(super) fn convert(&self, code: Code, queue: &Queue, what: &str) -> Error {
         if is_loss(code) || queue.marker().and_then(|marker| marker.wait()).is_err() {
             let mut lost = self.lost.lock().unwrap_or_else(PoisonError::into_inner);
@@ -40,7 +40,7 @@ impl Faults {
     }
 }
 
-/// The out-of-memory error of a driver, which does not report the free bytes.
+/// Creates an out-of-memory error without sizes, since drivers do not report the free bytes.
 fn refused(what: &str) -> Error {
     Error::out_of_memory(format!("{what} (the driver refused, sizes unknown)"), 0, 0)
 }

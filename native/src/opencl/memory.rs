@@ -4,7 +4,8 @@ use std::collections::VecDeque;
 
 use super::cl::{Cl, Context, Event, Memory, Queue};
 
-/// Allocations are rounded up to this many bytes, so that kernels may read four words at once.
+/// Allocations are rounded up to a multiple of this, in bytes, so that kernels may read four words
+/// at once.
 const GRANULE: u64 = warploom_hal::GRANULE;
 
 /// A buffer of the device.
@@ -13,7 +14,7 @@ pub(super) struct Buffer {
 }
 
 impl Buffer {
-    /// Memory that is zero once the queue reaches the clear.
+    /// Allocates memory and enqueues a clear that sets it to zero.
     pub(super) fn new(context: &Context, queue: &Queue, bytes: u64, shared: bool) -> Cl<Buffer> {
         let bytes = bytes.next_multiple_of(GRANULE);
         let whole = context.memory(bytes, shared)?;
@@ -22,7 +23,7 @@ impl Buffer {
         Ok(Buffer { whole })
     }
 
-    /// The whole memory.
+    /// Returns the whole memory.
     pub(super) fn whole(&self) -> &Memory {
         &self.whole
     }
@@ -60,7 +61,7 @@ impl Staged {
     /// Frees copies that the device has read. Waits for the oldest if too many bytes are in flight.
     ///
     /// # Errors
-    /// Those of a failed write.
+    /// The error of a write that failed.
     fn forget(&mut self) -> Cl<()> {
         while let Some((done, copy)) = self.running.front() {
             if self.bytes <= Self::MOST && !done.is_done() {

@@ -10,8 +10,8 @@
 //!   library is opened when devices are first listed, and never linked.
 //! - `submit` checks everything before it enqueues anything. If the driver then refuses a command,
 //!   the earlier commands run, and the caller gets an error instead of a ticket.
-//! - Prepared work has its own kernel objects, with arguments set unless a slot is open. They may
-//!   refer to freed memory and are not launched then: freed ids are errors.
+//! - Prepared work has its own kernel objects, with arguments set unless a slot is open. Arguments
+//!   may refer to freed memory, but such work is not launched: freed ids are errors.
 //! - Host memory that the device reads or writes lives until the event of its completion.
 //! - Sub-groups are used if the device reports their size and its compiler accepts them.
 //!
@@ -20,7 +20,7 @@
 //! buffer ([`Counters::staged_bytes`]). Downloads are read into the memory that the caller
 //! receives.
 //!
-//! Absent on purpose: SPIR-V (naga's is for Vulkan), SVM, several queues, and command buffers,
+//! Deliberately absent: SPIR-V (naga's is for Vulkan), SVM, several queues, and command buffers,
 //! which drivers still lack.
 //!
 //! [`Counters::staged_bytes`]: warploom_hal::Counters::staged_bytes
@@ -49,8 +49,8 @@ use warploom_hal::{Device, DeviceProfile, OpenOptions};
 pub struct Provider;
 
 impl Provider {
-    /// The devices, searched once and by one thread: drivers have races in concurrent
-    /// initialisation, and the list and `open` must refer to the same devices.
+    /// Returns the devices, which are searched for once and by one thread: drivers have races in
+    /// concurrent initialisation, and `list` and `open` must refer to the same devices.
     fn found(&self) -> Result<&'static [Found]> {
         static FOUND: OnceLock<Result<Vec<Found>>> = OnceLock::new();
         match FOUND.get_or_init(profile::find) {

@@ -13,11 +13,11 @@ use warploom_hal::{Binding, BufferRange, PreparedId, Recording};
 /// A recording with everything resolved, built and set in advance.
 pub(super) struct Prepared {
     pub(super) work: Work,
-    /// The recording's kernels, which may be freed before it.
+    /// The recording's kernels, which the caller may free before the recording.
     pub(super) kernels: Vec<Arc<Kernel>>,
     /// A kernel instance with its arguments for each launch.
     pub(super) launches: Vec<Handle>,
-    /// The parameter blocks; absent if there are none.
+    /// The parameter blocks in device memory; `None` if there are none.
     pub(super) params: Option<Buffer>,
 }
 
@@ -97,8 +97,8 @@ impl OpenClDevice {
                 let label = &launch.label;
                 Error::invalid(format!("{label:?}: argument {index} has no buffer"))
             })?;
-            // SAFETY: the kernel takes a buffer and a number for each. A buffer that is freed
-            // meanwhile is found out before the next launch.
+            // SAFETY: the kernel takes a buffer and an offset for each. A buffer that is freed
+            // meanwhile is detected before the next launch.
             unsafe { handle.set_memory(index, buffer.whole()) }.map_err(refused)?;
             // SAFETY: as above.
             unsafe { handle.set_ulong(index + 1, at) }.map_err(refused)?;
@@ -106,14 +106,14 @@ impl OpenClDevice {
         }
         let lengths = kernel.program.lengths(launch);
         if !lengths.is_empty() {
-            // SAFETY: the struct behind the buffers is of as many words.
+            // SAFETY: the struct after the buffers has this number of words.
             unsafe { handle.set_words(index, &lengths) }.map_err(refused)?;
         }
         Ok(())
     }
 }
 
-/// Sources of the arguments.
+/// The objects that the arguments of a launch are set from.
 pub(super) struct Setting<'a> {
     pub(super) kernel: &'a Kernel,
     pub(super) launch: &'a Launch,

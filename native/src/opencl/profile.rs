@@ -8,20 +8,21 @@ use super::cl::{Cl, Code, DeviceId, number};
 use warploom_core::error::{Error, Result};
 use warploom_hal::{DeviceKind, DeviceProfile};
 
-/// Bytes of a kernel's arguments per buffer: the pointer, the offset, the array length.
+/// Size of a kernel's arguments per buffer, in bytes: the pointer, the offset, the array length.
 const BUFFER_ARGUMENTS: u64 = 8 + 8 + 4;
-/// Alignment of bindings, in bytes: kernels read 16 at once, and cache-line alignment reads faster.
-/// The device's own requirement is for sub-buffers, which are not used.
+/// Alignment of bindings, in bytes: kernels read 16 bytes at once, and reads aligned to a cache
+/// line are faster. The device's own requirement is for sub-buffers, which are not used.
 const BINDING_ALIGNMENT: u32 = 64;
-/// More storage buffers than any kernel uses.
+/// Upper limit on the number of storage buffers in a profile: more than any kernel uses.
 const MAX_BUFFERS: u64 = 64;
-/// Query of `cl_intel_required_subgroup_size`, which `cl3` does not name: a list of `size_t`.
+/// Query of `cl_intel_required_subgroup_size`, which `cl3` does not name. It returns a list of
+/// `size_t`.
 const SUB_GROUP_SIZES_INTEL: info::cl_device_info = 0x4108;
-/// Workgroups in a dimension: WebGPU's guarantee. OpenCL has no limit itself, and its drivers do
-/// not report theirs.
+/// Maximum number of workgroups in a dimension: WebGPU's guarantee. OpenCL itself has no limit, and
+/// its drivers do not report theirs.
 const MAX_GROUPS: u32 = 65_535;
 
-/// A device of some platform.
+/// A device that was found on a platform.
 #[derive(Clone)]
 pub(super) struct Found {
     pub(super) id: DeviceId,
@@ -30,10 +31,11 @@ pub(super) struct Found {
     pub(super) extensions: String,
 }
 
-/// Every device of every platform that can compile and execute kernels, in the loader's order.
+/// Finds every device of every platform that can compile and execute kernels, in the loader's
+/// order.
 ///
 /// # Errors
-/// Unsupported, with the reason, if there is no OpenCL on this machine; device if there is and it
+/// Unsupported, with the reason, if there is no OpenCL on this machine; device if there is, but it
 /// fails.
 pub(super) fn find() -> Result<Vec<Found>> {
     let platforms = match platform::get_platform_ids() {
@@ -81,7 +83,7 @@ fn value(id: cl_device_id, what: info::cl_device_info) -> Cl<u64> {
     Ok(number(&device::get_device_data(id, what)?))
 }
 
-/// The device with this id, or `None` if it is unusable.
+/// Reads the properties of the device with this id; `None` if it is unusable.
 fn read(id: cl_device_id, index: usize) -> Cl<Option<Found>> {
     let works = value(id, info::CL_DEVICE_AVAILABLE)? != 0
         && value(id, info::CL_DEVICE_COMPILER_AVAILABLE)? != 0
@@ -130,7 +132,7 @@ fn read(id: cl_device_id, index: usize) -> Cl<Option<Found>> {
     Ok(Some(Found { id: DeviceId(id), profile, extensions }))
 }
 
-/// The same device at WebGPU's guaranteed limits, without optional features.
+/// Returns the profile of the same device at WebGPU's guaranteed limits, without optional features.
 pub(super) fn at_floor(profile: &DeviceProfile) -> DeviceProfile {
     let floor = DeviceProfile::webgpu_floor("");
     profile.clone().with(|p| {
@@ -151,7 +153,8 @@ fn whole(value: u64) -> u32 {
     u32::try_from(value).unwrap_or(u32::MAX)
 }
 
-/// Kernels use one dimension for all threads, so the limit of the first dimension applies too.
+/// Returns the maximum number of threads of a workgroup. Kernels use one dimension for all threads,
+/// so the limit of the first dimension applies too.
 fn max_threads(group: u64, dimensions: &[u8]) -> u32 {
     let first = number(dimensions.get(..size_of::<usize>()).unwrap_or_default());
     whole(group.min(first.max(1)))
@@ -162,7 +165,7 @@ fn storage_buffers(argument_bytes: u64) -> u32 {
     whole((argument_bytes / BUFFER_ARGUMENTS).saturating_sub(1).clamp(8, MAX_BUFFERS))
 }
 
-fn vendor(told: &str) -> String {
+fn vendor(reported: &str) -> String {
     let known = [
         ("NVIDIA", "NVIDIA"),
         ("Advanced Micro Devices", "AMD"),
@@ -172,18 +175,19 @@ fn vendor(told: &str) -> String {
         ("ARM", "ARM"),
         ("QUALCOMM", "Qualcomm"),
     ];
-    let known = known.iter().find(|(part, _)| told.contains(part));
-    known.map_or_else(|| told.to_owned(), |(_, name)| (*name).to_owned())
+    let known = known.iter().find(|(part, _)| reported.contains(part));
+    known.map_or_else(|| reported.to_owned(), |(_, name)| (*name).to_owned())
 }
 
-/// `OpenCL 3.0 PoCL HSTR: ..., 3.1+debian`: the version with the driver's suffix, and the driver's
-/// own.
+/// Returns the OpenCL version with the driver's suffix, then the driver's own version, as in
+/// `OpenCL 3.0 PoCL HSTR: ..., 3.1+debian`.
 fn driver(id: cl_device_id) -> Cl<String> {
     let parts = [text(id, info::CL_DEVICE_VERSION)?, text(id, info::CL_DRIVER_VERSION)?];
     Ok(parts.join(", "))
 }
 
-/// Minimum and maximum sub-group size, if the device has WGSL's shuffles and reports its sizes.
+/// Returns the minimum and maximum sub-group size, if the device has WGSL's shuffles and reports
+/// its sizes.
 fn subgroups(id: cl_device_id, extensions: &str) -> Option<(u32, u32)> {
     let needed = ["cl_khr_subgroups", "cl_khr_subgroup_shuffle"];
     if !needed.into_iter().all(|name| has_extension(extensions, name)) {
@@ -195,11 +199,12 @@ fn subgroups(id: cl_device_id, extensions: &str) -> Option<(u32, u32)> {
         let sizes = bytes.chunks_exact(size_of::<usize>()).map(number);
         Some((sizes.clone().min()?, sizes.max()?))
     };
-    let told = list()
+    let reported = list()
         .or_else(|| one(info::CL_DEVICE_WAVEFRONT_WIDTH_AMD))
         .or_else(|| one(info::CL_DEVICE_WARP_SIZE_NV));
     // A vendor's query returns garbage if another vendor reuses its number.
-    told.filter(|(least, most)| (4..=128).contains(least) && (4..=128).contains(most))
+    reported
+        .filter(|(least, most)| (4..=128).contains(least) && (4..=128).contains(most))
         .map(|(least, most)| (whole(least), whole(most)))
 }
 

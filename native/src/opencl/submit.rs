@@ -11,7 +11,7 @@ use crate::{Buffers, Run, Todo};
 use warploom_core::error::{Error, Result};
 use warploom_hal::{Args, BufferRange, Counters, PreparedId, Ticket};
 
-/// Smaller uploads, in bytes, are cheaper to copy than to wait for.
+/// Size in bytes below which an upload is cheaper to copy than to wait for.
 const SMALL: usize = 64 << 10;
 
 impl State {
@@ -22,8 +22,8 @@ impl State {
 }
 
 impl OpenClDevice {
-    /// `Device::write`: ordered after earlier submits. An incomplete last word is padded with
-    /// zeros.
+    /// Implements `Device::write`: ordered after earlier submits. An incomplete last word is padded
+    /// with zeros.
     pub(super) fn write_bytes(&self, to: BufferRange, bytes: &[u8]) -> Result<()> {
         self.faults.check_lost()?;
         let mut guard = self.state();
@@ -86,13 +86,13 @@ impl OpenClDevice {
         Ok(Ticket(ticket))
     }
 
-    /// Converts the error of a call with the purpose `what`.
+    /// Converts an OpenCL error of a call with the purpose `what`.
     pub(super) fn fault(&self, code: Code, what: &str) -> Error {
         self.faults.convert(code, &self.queue, what)
     }
 }
 
-/// The upload path.
+/// The parts of a device that uploads use.
 struct Upload<'a> {
     device: &'a OpenClDevice,
     staged: &'a mut Staged,
@@ -100,9 +100,8 @@ struct Upload<'a> {
 }
 
 impl Upload<'_> {
-    /// Writes bytes to whole words of the memory, in queue order; an incomplete last word is padded
-    /// with zeros. If nothing long-running is in the queue, they are written directly from the
-    /// source.
+    /// Writes bytes to the memory, in queue order; an incomplete last word is padded with zeros. If
+    /// the queue is `idle`, large uploads are written directly from the source.
     fn put(&mut self, to: &Memory, offset: u64, bytes: &[u8], idle: bool) -> Cl<()> {
         self.counters.uploaded_bytes += bytes.len() as u64;
         let queue = &self.device.queue;

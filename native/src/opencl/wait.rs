@@ -1,4 +1,4 @@
-//! Waiting for a submit: for the event of its last command.
+//! Waits for a submit, through the event of its last command.
 
 use std::sync::Arc;
 
@@ -7,12 +7,12 @@ use super::device::{OpenClDevice, State};
 use warploom_core::error::{Error, Result};
 use warploom_hal::{Completion, Ticket};
 
-/// A submit not yet waited for.
+/// A submit that has not been waited for.
 pub(super) struct Pending {
     pub(super) ticket: u64,
-    /// Completes after all of the submit.
+    /// Completes after all commands of the submit.
     pub(super) done: Arc<Event>,
-    /// The device writes to these until then.
+    /// The downloads, to which the device writes until `done` completes.
     pub(super) downloads: Vec<Vec<u8>>,
     pub(super) timestamps: Vec<Event>,
 }

@@ -6,7 +6,7 @@ use super::printer::Printer;
 use super::{FUSED_WORKGROUP, line, operands, width};
 use crate::Addressing;
 
-/// The entry point.
+/// Prints the entry point.
 pub(super) fn entry(printer: &mut Printer) {
     let width = width(&printer.expr.schedule);
     let text = &mut printer.text;

@@ -1,16 +1,17 @@
-//! Fusions as WGSL: text that replaces the assets' `fusion_*` files.
+//! Prints fusions as WGSL: text that replaces the assets' `fusion_*` files.
 //!
-//! An asset calls `prologue`, `task_of`, `row_of` and `store`, which its default files define; here
-//! they are printed from the bodies. Words and buffers are laid out as `kernel::fusion` specifies.
-//! The norm's weight is `norm_*`, prologue operands `p_x0_*`, those of segment 1 `s1_x0_*` and
-//! `s1_y0_*`, buffers `in0`.. and `out0`...
+//! An asset calls `prologue`, `task_of`, `row_of` and `store`. Its default files define them; this
+//! module prints replacements from the fusion's bodies. Parameter words and buffers are laid out as
+//! [`crate::fusion`] specifies. Parameters of the norm's weight are named `norm_*`, those of
+//! prologue operand 0 `p_x0_*`, and those of segment 1 `s1_x0_*` (input 0) and `s1_y0_*` (output
+//! 0); buffers are named `in0`, `in1`.. and `out0`, `out1`...
 
 use std::collections::BTreeSet;
 use std::fmt::Write;
 
 use super::ops::Body;
 use super::printer::half_assign;
-use super::tasks::{FETCH, handed, tasks};
+use super::tasks::{FETCH, quant_target, tasks};
 use super::{line, operand_fields, stored};
 use crate::catalogue::{self, Entry};
 use crate::fusion::supports;
@@ -22,11 +23,11 @@ use crate::{
 use warploom_core::base::DType;
 use warploom_core::error::{Error, Result};
 
-/// The WGSL text of a catalogue kernel with its fusion.
+/// Returns the WGSL text of a catalogue kernel with its fusion.
 ///
 /// # Errors
-/// As [`source::asset_wgsl`]; unsupported, for a fusion that the kernel does not support; invalid,
-/// for a malformed body.
+/// Same as [`source::asset_wgsl`]; unsupported if the kernel does not support the fusion; invalid
+/// if a body is malformed.
 pub fn kernel_wgsl(spec: &AssetSpec) -> Result<String> {
     let Some(fusion) = &spec.fusion else { return source::asset_wgsl(spec) };
     let fail = |what: String| Error::invalid(format!("kernel {}: {what}", spec.name));
@@ -55,10 +56,10 @@ pub fn kernel_wgsl(spec: &AssetSpec) -> Result<String> {
     if fusion.norm.is_some() {
         splice.defines.push("norm");
     }
-    if let Some(hand) = &fusion.quant_epilogue {
-        splice.defines.push("hands_on");
-        splice.files.insert("fusion_quant_target", handed(hand, fusion.stored()));
-        let apart = match hand.form {
+    if let Some(epilogue) = &fusion.quant_epilogue {
+        splice.defines.push("quant_epilogue");
+        splice.files.insert("fusion_quant_target", quant_target(epilogue, fusion.stored()));
+        let apart = match epilogue.form {
             OperandLayout::Codes { neighbours, .. } => neighbours == Neighbours::Apart,
             OperandLayout::Halves(_) => true,
         };
@@ -68,7 +69,8 @@ pub fn kernel_wgsl(spec: &AssetSpec) -> Result<String> {
     source::spliced_wgsl(spec, &splice)
 }
 
-/// Fields of the parameter block, in the specified order.
+/// Returns the fusion's fields of the parameter block, in the order that [`crate::fusion`]
+/// specifies.
 fn params(fusion: &KernelFusion, linear: bool) -> String {
     let mut text = String::new();
     if fusion.norm.is_some() {
@@ -87,21 +89,22 @@ fn params(fusion: &KernelFusion, linear: bool) -> String {
     for (i, segment) in fusion.segments.iter().enumerate() {
         operand_fields(&segment.body, &format!("s{i}_"), &mut text);
     }
-    if let Some(hand) = &fusion.quant_epilogue {
-        text.push_str("    hand_columns: u32,\n    hand_offset: u32,\n");
-        if matches!(hand.form, OperandLayout::Halves(_)) {
-            text.push_str("    hand_eps: f32,\n    hand_factors: u32,\n");
+    if let Some(epilogue) = &fusion.quant_epilogue {
+        text.push_str("    quant_columns: u32,\n    quant_offset: u32,\n");
+        if matches!(epilogue.form, OperandLayout::Halves(_)) {
+            text.push_str("    quant_eps: f32,\n    quant_factors: u32,\n");
         }
     }
     text
 }
 
-/// Context in which the bodies are printed.
+/// State of printing a fusion.
 struct Printer<'a> {
     fusion: &'a KernelFusion,
     entry: &'a Entry,
-    /// Element types of the input and output buffers.
+    /// WGSL element type of each buffer that the fusion reads.
     reads: Vec<&'static str>,
+    /// WGSL element type of each buffer that the fusion writes.
     writes: Vec<&'static str>,
     imports: BTreeSet<&'static str>,
     declarations: BTreeSet<String>,
@@ -118,7 +121,7 @@ impl<'a> Printer<'a> {
         };
         let read = |binding| {
             let inputs = element(&mut bodies().flat_map(|body| &body.inputs), binding);
-            let gain = fusion.quant_epilogue.as_ref().and_then(|hand| hand.norm);
+            let gain = fusion.quant_epilogue.as_ref().and_then(|epilogue| epilogue.norm);
             match (inputs, fusion.norm == Some(binding) || gain == Some(binding)) {
                 (None, true) if vec4 && gain != Some(binding) => "vec4<f32>",
                 (None, _) | (Some("f32"), _) => "f32",
@@ -142,14 +145,15 @@ impl<'a> Printer<'a> {
         }
     }
 
-    /// Whether 16-bit elements are written to a buffer.
+    /// Returns whether elements of an output buffer have 16 bits, so that two share a word.
     fn shares_words(&self, binding: u32) -> bool {
         let outputs = self.fusion.segments.iter().flat_map(|segment| &segment.body.outputs);
         let mut operands = outputs.map(|output| &output.operand);
         operands.any(|operand| operand.binding == binding && operand.dtype.is_half())
     }
 
-    /// Buffers, module-scope variables and functions that the bodies call.
+    /// Returns the text that follows the asset: declarations of the fusion's buffers, and the
+    /// module-scope variables, functions and imports that its bodies use.
     fn tail(&self) -> String {
         let first = 1 + self.entry.before_output();
         let mut text = String::new();
@@ -168,8 +172,10 @@ impl<'a> Printer<'a> {
         if let Some(binding) = self.fusion.norm {
             text.push_str(&norm_weight(binding, self.reads[binding as usize]));
         }
-        if let Some(binding) = self.fusion.quant_epilogue.as_ref().and_then(|hand| hand.norm) {
-            line!(text, "fn hand_weight{binding}(at: u32) -> f32 {{");
+        if let Some(binding) =
+            self.fusion.quant_epilogue.as_ref().and_then(|epilogue| epilogue.norm)
+        {
+            line!(text, "fn quant_weight{binding}(at: u32) -> f32 {{");
             match self.reads[binding as usize] {
                 "f32" => line!(text, "    return in{binding}[at];\n}}"),
                 _ => line!(text, "    return bitcast<f32>(in{binding}[at]);\n}}"),
@@ -184,7 +190,8 @@ impl<'a> Printer<'a> {
         text
     }
 
-    /// The functions of one element of x, and of four neighbours.
+    /// Returns the prologue functions: for one element of x and, in kernels that multiply by a
+    /// weight matrix or fuse a norm, for four neighbours.
     fn prologue(&mut self) -> Result<String, String> {
         let Some(body) = &self.fusion.prologue else { return Ok(String::new()) };
         let columns = match self.entry.name {
@@ -223,7 +230,8 @@ impl<'a> Printer<'a> {
         Ok(text)
     }
 
-    /// Which products form an evaluation, and its epilogue.
+    /// Returns the functions that evaluate the epilogue of each segment. For products with a weight
+    /// matrix, also those that assign rows of the matrix to evaluations.
     fn segments(&mut self) -> Result<String, String> {
         let mut text = String::new();
         let segments = &self.fusion.segments;
@@ -259,7 +267,7 @@ impl<'a> Printer<'a> {
         Ok(text)
     }
 
-    /// The elements that each segment reads, as bits, by functions that store nothing.
+    /// Returns the functions that load the input elements of each segment's epilogue, as bits.
     fn fetches(&mut self, segments: &[Segment]) -> Result<String, String> {
         let inputs = |segment: &Segment| segment.body.inputs.len();
         let most = segments.iter().map(inputs).max().unwrap_or(0).max(1);
@@ -297,9 +305,9 @@ impl<'a> Printer<'a> {
         let fetched = self.entry.fetches();
         let printed = self.body(body, &Scope { prefix, index, anchors, fetched })?;
         let Printed { body: typed, lines: mut text } = printed;
-        let given = self.fusion.quant_epilogue.as_ref().filter(|hand| !hand.kept);
+        let given = self.fusion.quant_epilogue.as_ref().filter(|epilogue| !epilogue.kept);
         for (i, output) in body.outputs.iter().enumerate() {
-            if given.is_some_and(|hand| hand.output as usize == i) {
+            if given.is_some_and(|epilogue| epilogue.output as usize == i) {
                 continue;
             }
             let operand = &output.operand;
@@ -322,13 +330,14 @@ impl<'a> Printer<'a> {
                 false => line!(text, "    {buffer}[{at}] = {value};"),
             }
         }
-        if let Some(hand) = &self.fusion.quant_epilogue {
-            line!(text, "    return v{};", body.outputs[hand.output as usize].value);
+        if let Some(epilogue) = &self.fusion.quant_epilogue {
+            line!(text, "    return v{};", body.outputs[epilogue.output as usize].value);
         }
         Ok(text)
     }
 
-    /// One line per value, with the declarations that they need.
+    /// Prints one line per value of a body, and collects the declarations and imports that the
+    /// values need.
     fn body<'e>(&mut self, expr: &'e FusedExpr, scope: &Scope) -> Result<Printed<'e>, String> {
         let mut body = Body::new(expr, scope.anchors.len() as u32)?;
         let mut lines = String::new();
@@ -348,7 +357,7 @@ impl<'a> Printer<'a> {
         Ok(Printed { body, lines })
     }
 
-    /// The element of an input.
+    /// Returns the expression for the element of input `x`.
     fn load(&self, expr: &FusedExpr, x: u32, scope: &Scope) -> Result<String, String> {
         let operand = expr
             .inputs
@@ -368,25 +377,25 @@ impl<'a> Printer<'a> {
     }
 }
 
-/// The lines of a body, and its types.
+/// A printed body: its lines, and the checked expression with the values' types.
 struct Printed<'e> {
     body: Body<'e>,
     lines: String,
 }
 
-/// Names inside a body.
+/// Names that a printed body uses.
 struct Scope<'a> {
-    /// Prefix of its parameters.
+    /// Prefix of its parameters' names.
     prefix: &'a str,
-    /// The flat index.
+    /// Expression for the flat index.
     index: String,
-    /// The anchor kernel's results.
+    /// Names of the anchor's results.
     anchors: &'a [&'a str],
-    /// Whether input elements are in `fetched`.
+    /// Whether input elements were already loaded into the variable `fetched`.
     fetched: bool,
 }
 
-/// Four neighbours of the norm's weight.
+/// Returns the function that loads four neighbours of the norm's weight.
 fn norm_weight(binding: u32, element: &str) -> String {
     let mut text = String::from("fn norm_weight(column: u32) -> vec4<f32> {\n");
     if element == "vec4<f32>" {
@@ -406,7 +415,7 @@ fn norm_weight(binding: u32, element: &str) -> String {
     text
 }
 
-/// The address of an operand's element, in terms of the coordinates `c0`, `c1`..
+/// Returns the address of an operand's element as an expression of the coordinates `c0`, `c1`..
 fn address(name: &str, operand: &Operand, rank: u32) -> String {
     let mut sum = format!("params.{name}_offset");
     if operand.addressing == Addressing::Strided {

@@ -1,7 +1,7 @@
-//! Fused expressions as WGSL text.
+//! Prints fused expressions as WGSL text.
 //!
-//! A thread computes one element or some neighbours ([`Schedule::Elements`]), or works on a row
-//! alone or with others ([`Schedule::Rows`]). The elements that it computes at once are its
+//! A thread computes one element or some neighbours ([`Schedule::Elements`]), or works on a row by
+//! itself or with other threads ([`Schedule::Rows`]). The elements that it computes at once are its
 //! *slots*: element values are printed per slot, as separate variables and never as arrays, so that
 //! they stay in registers and their loads overlap.
 //!
@@ -29,23 +29,23 @@ use crate::{Addressing, FusedExpr, KernelSpec, Operand, Schedule, source};
 use warploom_core::base::DType;
 use warploom_core::error::{Error, Result};
 
-/// Threads of a workgroup of a fused kernel without reductions; workgroups are folded over grid x
+/// Threads per workgroup of a fused kernel without reductions; workgroups are folded over grid x
 /// and y.
 pub const FUSED_WORKGROUP: u32 = 256;
 
-/// Minimum threads of a workgroup of a fused kernel with reductions: short rows share one.
+/// Minimum threads per workgroup of a fused kernel with reductions: short rows share a workgroup.
 pub const ROWS_WORKGROUP: u32 = 64;
 
 /// Largest rank of an index space.
 pub const MAX_RANK: u32 = 6;
 
-/// Maximum elements of a row that a thread keeps in registers.
+/// Maximum number of elements of a row that a thread keeps in registers.
 pub const MAX_HELD: u32 = 64;
 
 /// Bytes of workgroup memory that every device has.
 const FLOOR_MEMORY: u32 = 16 << 10;
 
-/// Threads of a workgroup.
+/// Returns the number of threads per workgroup.
 pub fn workgroup(schedule: &Schedule) -> u32 {
     match *schedule {
         Schedule::Elements { .. } => FUSED_WORKGROUP,
@@ -53,8 +53,8 @@ pub fn workgroup(schedule: &Schedule) -> u32 {
     }
 }
 
-/// Elements per workgroup, or rows for a schedule of rows. A dispatch launches the total divided by
-/// this, rounded up.
+/// Returns the number of elements per workgroup, or of rows for a schedule of rows. The number of
+/// workgroups of a dispatch is the total divided by this, rounded up.
 pub fn group_work(schedule: &Schedule) -> u32 {
     match *schedule {
         Schedule::Elements { width } => FUSED_WORKGROUP * width,
@@ -62,10 +62,11 @@ pub fn group_work(schedule: &Schedule) -> u32 {
     }
 }
 
-/// The WGSL text of a kernel of any kind.
+/// Returns the WGSL text of a kernel of any kind.
 ///
 /// # Errors
-/// As [`kernel_wgsl`] and [`fused_wgsl`].
+/// Same as [`kernel_wgsl`] and [`fused_wgsl`]; unsupported for a routine; compile or invalid if a
+/// user's WGSL or one of its constants is wrong.
 pub fn spec_wgsl(spec: &KernelSpec) -> Result<Cow<'_, str>> {
     Ok(match spec {
         #[cfg(feature = "translate")]
@@ -91,14 +92,14 @@ pub fn spec_wgsl(spec: &KernelSpec) -> Result<Cow<'_, str>> {
     })
 }
 
-/// The WGSL text of a fused expression, with entry point `main` and parameters as `kernel::fused`
-/// lays them out. Input buffers are `in0`, `in1`.., output buffers `out0`, `out1`...
+/// Returns the WGSL text of a fused expression, with entry point `main` and parameters laid out as
+/// in [`crate::fused`]. Input buffers are named `in0`, `in1`.., output buffers `out0`, `out1`...
 ///
 /// # Errors
-/// Invalid, for a malformed expression: an operand that is not an earlier value, a type that an
-/// operation does not take, a result of another type than the output, a schedule that does not fit,
-/// 16-bit and 32-bit elements in one buffer. Unsupported, for ranks above [`MAX_RANK`], and for
-/// more reductions than fit in workgroup memory.
+/// Invalid if the expression is malformed: an operand is not an earlier value, an operation does
+/// not support a type, a result and its output differ in type, the schedule does not fit, or a
+/// buffer has 16-bit and 32-bit elements. Unsupported if the rank is above [`MAX_RANK`], or the
+/// reductions do not fit in workgroup memory.
 pub fn fused_wgsl(expr: &FusedExpr) -> Result<String> {
     let fail = |what: String| Error::invalid(format!("fused kernel: {what}"));
     let unsupported = |what: String| Error::unsupported(format!("fused kernel: {what}"));
@@ -139,7 +140,7 @@ pub fn fused_wgsl(expr: &FusedExpr) -> Result<String> {
     Ok(text)
 }
 
-/// The reason why the schedule does not fit the expression, if so.
+/// Checks that the schedule fits the expression; the error is the reason why it does not.
 fn check_schedule(expr: &FusedExpr) -> Result<(), String> {
     let wrong = |what: &str| Err(format!("{:?}: {what}", expr.schedule));
     match expr.schedule {
@@ -194,7 +195,7 @@ macro_rules! line {
 }
 use line;
 
-/// The type of an element in memory, or of the word that it shares with another.
+/// Returns the WGSL type of an element in memory, or of the word that it shares with another.
 fn stored(dtype: DType) -> &'static str {
     match dtype {
         DType::I32 => "i32",
@@ -203,14 +204,14 @@ fn stored(dtype: DType) -> &'static str {
     }
 }
 
-/// Operands with their names: `x0`, `x1`.. for inputs, `y0`, `y1`.. for outputs.
+/// Iterates over the operands with their names: `x0`, `x1`.. for inputs, `y0`, `y1`.. for outputs.
 fn operands(expr: &FusedExpr) -> impl Iterator<Item = (String, &Operand)> {
     let inputs = expr.inputs.iter().enumerate().map(|(i, o)| (format!("x{i}"), o));
     let outputs = expr.outputs.iter().enumerate();
     inputs.chain(outputs.map(|(i, output)| (format!("y{i}"), &output.operand)))
 }
 
-/// A binding.
+/// A storage buffer of a generated kernel.
 struct Buffer {
     name: String,
     access: &'static str,
@@ -225,7 +226,7 @@ struct Buffer {
 }
 
 impl Buffer {
-    /// The element type of its array.
+    /// Returns the element type of the buffer's array.
     fn item(&self) -> String {
         match (self.atomic, self.wide, self.halves) {
             (true, ..) => format!("atomic<{}>", self.element),
@@ -236,14 +237,14 @@ impl Buffer {
     }
 }
 
-/// Elements that a thread reads and writes at once.
+/// Returns the number of elements that a thread reads and writes at once.
 fn width(schedule: &Schedule) -> u32 {
     match *schedule {
         Schedule::Elements { width } | Schedule::Rows { width, .. } => width,
     }
 }
 
-/// The input buffers, then the output buffers.
+/// Returns the input buffers, then the output buffers.
 fn buffers(expr: &FusedExpr) -> Vec<Buffer> {
     let buffer = |name: &str, access, binding: u32, operands: &[&Operand]| {
         let mine = || operands.iter().filter(|o| o.binding == binding);
@@ -264,7 +265,7 @@ fn buffers(expr: &FusedExpr) -> Vec<Buffer> {
     reads.chain((0..expr.writes()).map(|b| buffer("out", "read_write", b, &written))).collect()
 }
 
-/// The words of operands as fields of the parameter block.
+/// Prints the parameter words of the operands as fields of the parameter block.
 fn operand_fields(expr: &FusedExpr, prefix: &str, text: &mut String) {
     for (name, operand) in operands(expr) {
         line!(text, "    {prefix}{name}_offset: u32,");
@@ -276,7 +277,7 @@ fn operand_fields(expr: &FusedExpr, prefix: &str, text: &mut String) {
     }
 }
 
-/// Parameters and bindings.
+/// Prints the parameter block and the bindings.
 fn header(expr: &FusedExpr, text: &mut String) {
     line!(text, "// fused: {expr}");
     line!(text, "struct Params {{\n    n: u32,");
@@ -293,7 +294,8 @@ fn header(expr: &FusedExpr, text: &mut String) {
     text.push('\n');
 }
 
-/// The address of an operand's element, in terms of `i` and the coordinates `c0`, `c1`..
+/// Returns the address of an operand's element as an expression of `i` and the coordinates `c0`,
+/// `c1`..
 fn address(name: &str, operand: &Operand, rank: u32) -> String {
     let mut sum = format!("params.{name}_offset");
     match operand.addressing {

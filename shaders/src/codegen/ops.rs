@@ -1,4 +1,4 @@
-//! The values of a fused expression as WGSL, with their types checked.
+//! Prints the values of a fused expression as WGSL, and checks their types.
 
 use std::collections::BTreeSet;
 
@@ -7,7 +7,7 @@ use crate::{FusedExpr, Value};
 use warploom_core::base::DType;
 use warploom_core::ir::scalar::{BinaryOp, UnaryOp};
 
-/// A type-checked expression, and the declarations that its values need.
+/// A type-checked expression, with the declarations and imports that its values need.
 pub(super) struct Body<'a> {
     expr: &'a FusedExpr,
     types: Vec<DType>,
@@ -16,7 +16,7 @@ pub(super) struct Body<'a> {
 }
 
 impl<'a> Body<'a> {
-    /// Checks every value. `anchors`: the number of results from the anchor kernel.
+    /// Checks every value of a body that may read `anchors` results of the anchor kernel.
     pub(super) fn new(expr: &'a FusedExpr, anchors: u32) -> Result<Body<'a>, String> {
         let (declarations, imports) = Default::default();
         let mut body = Body { expr, types: Vec::new(), declarations, imports };
@@ -27,17 +27,17 @@ impl<'a> Body<'a> {
         Ok(body)
     }
 
-    /// Module-scope variables, one per line.
+    /// Returns the module-scope variables that the values need, one per line.
     pub(super) fn declarations(&self) -> String {
         self.declarations.iter().map(|line| format!("{line}\n")).collect()
     }
 
-    /// Files of `shaders/shared`.
+    /// Iterates over the files of `shaders/shared` that the values need.
     pub(super) fn imports(&self) -> impl Iterator<Item = &'static str> {
         self.imports.iter().copied()
     }
 
-    /// The type of an earlier value.
+    /// Returns the type of the value with this index, which must be checked already.
     pub(super) fn dtype(&self, value: u32) -> Result<DType, String> {
         self.types
             .get(value as usize)
@@ -45,7 +45,7 @@ impl<'a> Body<'a> {
             .ok_or_else(|| format!("value {value} of {} is not an earlier one", self.types.len()))
     }
 
-    /// The type of the next value.
+    /// Checks the next value, and returns its type.
     fn check(&self, value: Value, anchors: u32) -> Result<DType, String> {
         let refuse = |name: &str, dtype: DType| Err(format!("{name} of {dtype}"));
         Ok(match value {
@@ -106,7 +106,7 @@ impl<'a> Body<'a> {
         })
     }
 
-    /// The text of a value, given the names of its operands; `None` for those without an
+    /// Returns the text of a value, given the names of its operands; `None` for values without an
     /// expression: inputs, the index, anchors and reductions.
     pub(super) fn text(&mut self, value: u32, name: impl Fn(u32) -> String) -> Option<String> {
         Some(match self.expr.values[value as usize] {
@@ -125,7 +125,8 @@ impl<'a> Body<'a> {
         })
     }
 
-    /// An `f32` that WGSL has no literal for, and that no constant expression may be.
+    /// Returns an expression for the `f32` with these bits: for infinities and NaN, which have no
+    /// literal in WGSL and are not allowed in constant expressions.
     pub(super) fn of_bits(&mut self, bits: u32) -> String {
         self.declarations.insert(format!("var<private> bits_{bits:08x}: u32 = {bits:#010x}u;"));
         format!("bitcast<f32>(bits_{bits:08x})")
@@ -144,7 +145,7 @@ impl<'a> Body<'a> {
         }
     }
 
-    /// A function of a shared file.
+    /// Returns a call of a function in a shared file, and imports the file.
     fn call(&mut self, file: &'static str, function: &str, arguments: &str) -> String {
         self.imports.insert(file);
         format!("{function}({arguments})")
@@ -234,7 +235,8 @@ impl<'a> Body<'a> {
     }
 }
 
-/// A constant power that products or roots compute better, as text over `a`.
+/// Returns a power whose exponent, value `b`, is a small constant as products or a quotient of the
+/// placeholder `a`; `None` for other operations.
 fn small_power(expr: &FusedExpr, op: BinaryOp, b: u32) -> Option<&'static str> {
     let Value::Constant(DType::F32, bits) = expr.values.get(b as usize)? else {
         return None;

@@ -1,4 +1,4 @@
-//! Lines for the values of a fused expression: loads, operations and stores, for each slot.
+//! Prints the values of a fused expression: loads, operations and stores, for each slot.
 
 use std::fmt::Write;
 
@@ -9,19 +9,21 @@ use warploom_core::base::DType;
 
 /// The text of an entry point under construction.
 ///
-/// The entry declares the inputs of addresses: for elements `i`, the first element of the thread,
-/// and its coordinates `c0`, `c1`..; for rows `first`, the row's first element, `x0_row` and so on
-/// for each operand, and `col0`, `col1`.., the first columns of slots, `width` each.
+/// The entry point declares the variables that addresses use. In a schedule of elements, `i` is the
+/// index of the thread's first element, and `c0`, `c1` and so on are its coordinates. In a schedule
+/// of rows, `first` is the index of the row's first element, `x0_row` and so on are the addresses
+/// of the row in each operand, and `col0`, `col1` and so on are the first columns of the thread's
+/// slots: one variable for every `width` slots.
 pub(super) struct Printer<'a> {
     pub(super) expr: &'a FusedExpr,
     pub(super) body: Body<'a>,
     pub(super) text: String,
-    /// Words of workgroup memory.
+    /// Number of words of workgroup memory.
     pub(super) scratch: u32,
     buffers: Vec<Buffer>,
     width: u32,
     rows: bool,
-    /// Values that each slot has its own copy of.
+    /// For each value, whether each slot has its own copy.
     own: Vec<bool>,
 }
 
@@ -48,17 +50,17 @@ impl<'a> Printer<'a> {
         Printer { expr, body, text: String::new(), scratch: 0, buffers, width, rows, own }
     }
 
-    /// The text, its declarations, and its words of workgroup memory.
+    /// Returns the text, the body with its declarations, and the words of workgroup memory.
     pub(super) fn finish(self) -> (String, Body<'a>, u32) {
         (self.text, self.body, self.scratch)
     }
 
-    /// Whether each slot has its own copy of this value.
+    /// Returns whether each slot has its own copy of this value.
     pub(super) fn is_own(&self, value: u32) -> bool {
         self.own[value as usize]
     }
 
-    /// The variable of a value.
+    /// Returns the name of the variable for a value and slot.
     pub(super) fn name(&self, value: u32, slot: u32) -> String {
         match self.own[value as usize] {
             true => format!("v{value}_{slot}"),
@@ -66,7 +68,7 @@ impl<'a> Printer<'a> {
         }
     }
 
-    /// The coordinates of `index` over the first `rank` dimensions, as `c0`, `c1`...
+    /// Prints the coordinates of `index` over the first `rank` dimensions, as `c0`, `c1`...
     pub(super) fn coordinates(&mut self, index: &str, rank: u32) {
         // Innermost first; the remaining outermost needs no remainder.
         let mut rest = index.to_string();
@@ -80,7 +82,7 @@ impl<'a> Printer<'a> {
         }
     }
 
-    /// The address of an operand's element for a slot.
+    /// Returns the address of an operand's element for a slot.
     fn address(&self, name: &str, operand: &Operand, slot: u32) -> String {
         if !self.rows || operand.addressing == Addressing::Single {
             return address(name, operand, self.expr.rank);
@@ -130,7 +132,8 @@ impl<'a> Printer<'a> {
         }
     }
 
-    /// The element of input `i`; the first of four neighbours reads all.
+    /// Returns the expression for an element of input `i`; the first of four neighbours prints the
+    /// load of all four.
     fn load(&mut self, i: u32, value: u32, slot: u32, indent: &str) -> String {
         let operand = &self.expr.inputs[i as usize];
         let buffer = &self.buffers[operand.binding as usize];
@@ -163,7 +166,7 @@ impl<'a> Printer<'a> {
         if operand.dtype == DType::Bool { format!("{load} != 0u") } else { load }
     }
 
-    /// Stores an output: the `width` slots from `slot`.
+    /// Prints the store of `width` slots of an output, from `slot` on.
     pub(super) fn store(&mut self, output: usize, slot: u32, indent: &str) {
         let (name, operand) = (format!("y{output}"), self.expr.outputs[output].operand);
         let buffer = &self.buffers[(self.expr.reads() + operand.binding) as usize];
@@ -189,7 +192,7 @@ impl<'a> Printer<'a> {
         }
     }
 
-    /// Stores an output that has one value per row.
+    /// Prints the store of an output that has one value per row.
     pub(super) fn store_row(&mut self, output: usize, indent: &str) {
         let operand = self.expr.outputs[output].operand;
         let buffer = &self.buffers[(self.expr.reads() + operand.binding) as usize];
@@ -201,7 +204,7 @@ impl<'a> Printer<'a> {
         self.text.push_str(&line);
     }
 
-    /// Stores one element.
+    /// Returns the line that stores one element.
     fn assign(&self, buffer: &Buffer, at: &str, value: &str, indent: &str) -> String {
         match buffer.atomic {
             true => half_assign(&buffer.name, at, value, indent),
@@ -209,7 +212,8 @@ impl<'a> Printer<'a> {
         }
     }
 
-    /// The element at an address, or the word that contains a 16-bit one.
+    /// Returns the expression for the element at an address, or for the word that contains it if
+    /// elements have 16 bits.
     fn place(&self, buffer: &Buffer, at: &str) -> String {
         let name = &buffer.name;
         match (buffer.wide, buffer.halves) {
@@ -220,7 +224,7 @@ impl<'a> Printer<'a> {
         }
     }
 
-    /// The value of an output in its memory encoding.
+    /// Returns the expression for an output's value in a slot, as the buffer's type `element`.
     fn encoded(&self, output: usize, element: &str, slot: u32) -> String {
         let output = &self.expr.outputs[output];
         let value = self.name(output.value, slot);
@@ -235,8 +239,8 @@ impl<'a> Printer<'a> {
     }
 }
 
-/// Stores a 16-bit element by atomically xoring its half of the word with the difference, so that a
-/// concurrent write of the other half is preserved.
+/// Returns lines that store a 16-bit element. They atomically xor its half of the word with the
+/// difference, so that a concurrent write of the other half is preserved.
 pub(super) fn half_assign(buffer: &str, at: &str, value: &str, indent: &str) -> String {
     let word = format!("&{buffer}[at >> 1u]");
     format!(

@@ -1,10 +1,11 @@
-//! Kernels with reductions along rows.
+//! Prints kernels with reductions along rows.
 //!
-//! The threads of a row take its columns in turn: thread `lane` has column `lane`, `lane + threads`
-//! and so on (each time `width` neighbours). A stage computes the values available by then and
-//! reduces them per thread, then over the threads of the row through workgroup memory; all
-//! reductions of a stage share the same barriers. Held elements are computed once; otherwise each
-//! stage walks over the row again and recomputes the values that it needs.
+//! The threads of a row take its columns in turn: thread `lane` has columns `lane`,
+//! `lane + threads` and so on, or groups of `width` neighbours in this order. A kernel runs in
+//! stages: each computes the values whose reductions are done, then the next reductions, per thread
+//! and then over the threads of the row through workgroup memory; all reductions of a stage share
+//! the same barriers. Held elements are computed once; otherwise each stage walks over the row
+//! again and recomputes the values that it needs.
 //!
 //! All threads reach every barrier: in a workgroup of several rows, those past the last row repeat
 //! it and store nothing.
@@ -16,14 +17,15 @@ use super::{group_work, line, operands, width, workgroup};
 use crate::{Addressing, Operand, Value};
 use warploom_core::ir::ReduceOp;
 
-/// Loads in flight per turn of a loop over a row, in units of the width.
+/// Loads in flight per iteration of a loop over a row, for widths 1 and 4.
 const LOOP_READS: [u32; 2] = [4, 2];
-/// Partial results that every thread reduces for itself; more of them take a round before.
+/// Maximum number of partial results that every thread reduces by itself; more are first reduced in
+/// rounds.
 const LAST_ROUND: u32 = 16;
-/// Partial results that a thread reduces per round.
+/// Number of partial results that a thread reduces per round.
 const ROUND: u32 = 8;
 
-/// The fields of [`crate::Schedule::Rows`].
+/// The fields of [`crate::Schedule::Rows`], except `width`.
 #[derive(Clone, Copy)]
 pub(super) struct Cut {
     pub(super) threads: u32,
@@ -31,7 +33,7 @@ pub(super) struct Cut {
     pub(super) subgroup: bool,
 }
 
-/// A reduction that an output needs: its value, and its operand.
+/// A reduction that an output needs. `value` is the index of its result, `of` that of its operand.
 #[derive(Clone, Copy)]
 struct Reduction {
     value: u32,
@@ -39,7 +41,7 @@ struct Reduction {
     of: u32,
 }
 
-/// The entry point.
+/// Prints the entry point.
 pub(super) fn entry(printer: &mut Printer, cut: Cut) {
     let (expr, stages) = (printer.expr, printer.expr.stages());
     let live = needed(printer, expr.outputs.iter().map(|output| output.value), |_| true);
@@ -68,7 +70,8 @@ pub(super) fn entry(printer: &mut Printer, cut: Cut) {
     printer.text.push_str("}\n");
 }
 
-/// These values and their transitive operands, as far as `through` accepts; ascending.
+/// Returns the indices of `roots` and their transitive operands, in ascending order. Values that
+/// `through` rejects are left out, and their operands are not followed.
 fn needed(
     printer: &Printer,
     roots: impl Iterator<Item = u32>,
@@ -93,7 +96,7 @@ fn needed(
 struct Walk {
     cut: Cut,
     width: u32,
-    /// Threads of a workgroup.
+    /// Number of threads per workgroup.
     group: u32,
 }
 
@@ -104,7 +107,8 @@ impl Walk {
         self.cut.subgroup && self.cut.threads == self.group
     }
 
-    /// The row and the lane of this thread, and the row offsets of operands.
+    /// Prints the start of the entry point: its signature, the row and lane of the thread, and the
+    /// address of the row in each operand.
     fn prelude(&self, printer: &mut Printer) {
         let (expr, cut, group) = (printer.expr, self.cut, self.group);
         let (last, at_once) = (expr.rank - 1, group_work(&expr.schedule));
@@ -165,13 +169,13 @@ impl Walk {
         }
     }
 
-    /// The first column of a load, and whether the row contains it.
+    /// Prints `col` of a load, its first column, and `ok`, whether the row contains that column.
     fn column(&self, printer: &mut Printer, read: u32, at: &str, indent: &str) {
         line!(printer.text, "{indent}let ok{read} = {at} < len;");
         line!(printer.text, "{indent}let col{read} = min({at}, top);");
     }
 
-    /// Opens a loop over the row; returns the slots per turn.
+    /// Opens a loop over the row; returns the number of slots per iteration.
     fn open(&self, printer: &mut Printer) -> u32 {
         let reads = LOOP_READS[usize::from(self.width == 4)];
         let each = self.cut.threads * self.width;
@@ -183,7 +187,7 @@ impl Walk {
         reads * self.width
     }
 
-    /// Computes `r` of each reduction over the columns of this thread.
+    /// Prints the variable `r` of each reduction: its partial result over the thread's columns.
     fn fold(&self, printer: &mut Printer, reductions: &[Reduction]) {
         if reductions.is_empty() {
             return;
@@ -228,7 +232,7 @@ impl Walk {
         printer.text.push_str("    }\n");
     }
 
-    /// The results of reductions: `r` over the threads of the row.
+    /// Prints the variable `v` of each reduction, its result: `r` reduced over the row's threads.
     fn share(&self, printer: &mut Printer, reductions: &[Reduction]) {
         if self.cut.threads > 1 && !reductions.is_empty() {
             let words = if self.has_subgroups() { self.group / 4 } else { self.group };
@@ -259,7 +263,8 @@ impl Walk {
         }
     }
 
-    /// One partial result per subgroup; returns their number.
+    /// Prints the reduction to one partial result per subgroup; returns the expression for the
+    /// number of subgroups.
     fn by_subgroups(&self, text: &mut String, shared: &[(Reduction, u32)]) -> String {
         for (Reduction { value, op, .. }, _) in shared {
             let function = match op {
@@ -278,7 +283,8 @@ impl Walk {
         format!("min(subs, {}u)", self.group / 4)
     }
 
-    /// One partial result per thread, then fewer; returns how many remain.
+    /// Prints the rounds that reduce the partial results of threads; returns the expression for the
+    /// number of results that remain.
     fn by_rounds(&self, text: &mut String, shared: &[(Reduction, u32)]) -> String {
         for (Reduction { value, .. }, place) in shared {
             line!(text, "    scratch[{place}u + lid] = r{value};");
@@ -299,7 +305,7 @@ impl Walk {
         format!("{parts}u")
     }
 
-    /// Stores element outputs, then row outputs.
+    /// Prints the stores of element outputs, then of row outputs.
     fn outputs(&self, printer: &mut Printer) {
         let expr = printer.expr;
         let (of_rows, of_elements): (Vec<usize>, Vec<usize>) =

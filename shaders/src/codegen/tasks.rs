@@ -1,13 +1,15 @@
-//! Epilogues of products with a weight matrix as WGSL: the products of a workgroup, and the
-//! destination of quantised rows.
+//! Prints the WGSL functions that epilogues of weight GEMMs need: those that map a workgroup's
+//! anchor results to epilogue evaluations, and those that store quantised rows.
 
 use std::fmt::Write;
 
 use super::line;
 use crate::{CodeOrder, F16Layout, Neighbours, OperandLayout, QuantEpilogue, Segment, prequant};
 
-/// The segment and evaluations of a workgroup, and the rows of w of its products. A workgroup
-/// computes evaluations of one segment.
+/// Returns the functions for the segment and evaluations of a workgroup, for the rows of w that its
+/// products use, and for storing the products. A workgroup computes evaluations of only one
+/// segment. `early` is whether epilogue operands are fetched early, `gives` the functions' return
+/// type with its arrow.
 pub(super) fn tasks(segments: &[Segment], anchors: u32, early: bool, gives: &str) -> String {
     let mut text = format!("const ANCHORS: u32 = {anchors}u;\n");
     text.push_str(
@@ -109,7 +111,8 @@ fn row_of(task: Task, r: u32) -> u32 {
     text
 }
 
-/// The epilogue operands of an evaluation; those past the end read the last one's.
+/// Start of the function that loads the epilogue operands of an evaluation; evaluations past the
+/// end load those of the last one.
 pub(super) const FETCH: &str = "fn fetch(task: Task, e: u32, i: u32) -> Fetched {
     let at = min(task.first + e, task.count - 1u);
     let row = min(i, params.m - 1u);
@@ -118,88 +121,92 @@ pub(super) const FETCH: &str = "fn fetch(task: Task, e: u32, i: u32) -> Fetched 
     switch (task.segment) {
 ";
 
-/// The destination of quantised rows.
-pub(super) fn handed(hand: &QuantEpilogue, binding: u32) -> String {
+/// Returns the functions that store quantised rows in output buffer `binding`.
+pub(super) fn quant_target(epilogue: &QuantEpilogue, binding: u32) -> String {
     let mut text = String::new();
-    line!(text, "const HAND_NORM: bool = {};\n", hand.norm.is_some());
-    line!(text, "fn hand_put(at: u32, word: u32) {{\n    out{binding}[at] = word;\n}}\n");
+    line!(text, "const QUANT_NORM: bool = {};\n", epilogue.norm.is_some());
+    line!(text, "fn quant_put(at: u32, word: u32) {{\n    out{binding}[at] = word;\n}}\n");
     text.push_str("fn quant_gain(column: u32) -> f32 {\n");
-    match hand.norm {
+    match epilogue.norm {
         Some(norm) => {
-            line!(text, "    return hand_weight{norm}(params.hand_offset + column);\n}}\n");
+            line!(text, "    return quant_weight{norm}(params.quant_offset + column);\n}}\n");
         }
         None => text.push_str("    return 1.0;\n}\n\n"),
     }
-    match &hand.form {
+    match &epilogue.form {
         OperandLayout::Codes { orders, neighbours } => {
             let whole = *neighbours == Neighbours::Subgroup;
-            line!(text, "const HAND_WHOLE: bool = {whole};\n");
-            text.push_str(&quant_epilogue_codes(orders, hand.norm.is_some()));
+            line!(text, "const QUANT_WHOLE: bool = {whole};\n");
+            text.push_str(&quant_epilogue_codes(orders, epilogue.norm.is_some()));
         }
         OperandLayout::Halves(F16Layout { rounded, plain }) => {
-            line!(text, "const HAND_ROUNDED: bool = {rounded};");
-            line!(text, "const HAND_PLAIN: bool = {plain};");
+            line!(text, "const QUANT_ROUNDED: bool = {rounded};");
+            line!(text, "const QUANT_PLAIN: bool = {plain};");
         }
     }
     text
 }
 
-/// The destination of codes, in each order, and of the factors common to all.
+/// Returns the functions that store int8 values in each order, and locate the factors that all
+/// orders share.
 fn quant_epilogue_codes(orders: &[CodeOrder], norm: bool) -> String {
     let rest = prequant::factor_words(1, norm);
     // Rows are interleaved in all orders or in none.
     let together = orders.first().map_or(1, |order| order.rows());
     let words = orders.iter().map(|order| match order.goes_along() {
-        true => "plane_words(params.hand_columns)",
-        false => "params.hand_columns / 4u",
+        true => "plane_words(params.quant_columns)",
+        false => "params.quant_columns / 4u",
     });
     let words: Vec<&str> = words.collect();
     let mut text = String::new();
-    line!(text, "const HAND_TOGETHER: u32 = {together}u;\n");
-    line!(text, "fn hand_factors() -> u32 {{\n    return {};\n}}\n", words.join(" + "));
-    text.push_str("fn hand_words() -> u32 {\n");
-    line!(text, "    return hand_factors() + (params.hand_columns + 127u) / 128u * {rest}u;\n}}\n");
+    line!(text, "const QUANT_TOGETHER: u32 = {together}u;\n");
+    line!(text, "fn quant_factors() -> u32 {{\n    return {};\n}}\n", words.join(" + "));
+    text.push_str("fn quant_words() -> u32 {\n");
+    line!(
+        text,
+        "    return quant_factors() + (params.quant_columns + 127u) / 128u * {rest}u;\n}}\n"
+    );
     let [mut code, mut half, mut sum] = [const { String::new() }; 3];
     let mut at = "words".to_string();
     for (order, words) in orders.iter().zip(words) {
         let CodeOrder { groups, run, chunk, planes, tiles } = order;
         let place = format!("code_place(block, j, {groups}u, {run}u, {chunk}u)");
         if order.goes_along() {
-            line!(code, "    hand_put({at} + plane_place(block, j), code);");
+            line!(code, "    quant_put({at} + plane_place(block, j), code);");
             line!(
                 half,
-                "    hand_lane({at} + plane_lane(params.hand_columns, block, half), block, d, sum);"
+                "    quant_lane({at} + plane_lane(params.quant_columns, block, half), block, d, sum);"
             );
-            let lane = "plane_lane(params.hand_columns, block, block % 2u)";
-            line!(sum, "    hand_put({at} + {lane} + 3u, bitcast<u32>(sum));");
+            let lane = "plane_lane(params.quant_columns, block, block % 2u)";
+            line!(sum, "    quant_put({at} + {lane} + 3u, bitcast<u32>(sum));");
         } else if *planes {
-            line!(code, "    hand_put({at} + apart_place(block, j), code);");
+            line!(code, "    quant_put({at} + apart_place(block, j), code);");
         } else if *tiles {
-            line!(code, "    hand_put({at} + tile_place(row, {place}), code);");
+            line!(code, "    quant_put({at} + tile_place(row, {place}), code);");
         } else {
-            line!(code, "    hand_put({at} + {place}, code);");
+            line!(code, "    quant_put({at} + {place}, code);");
         }
         at = format!("{at} + {together}u * ({words})");
     }
-    let begin = "    let words = row / HAND_TOGETHER * HAND_TOGETHER * hand_words();";
-    line!(text, "fn hand_code(row: u32, block: u32, j: u32, code: u32) {{\n{begin}\n{code}}}\n");
-    text.push_str(HAND_LANE);
-    line!(text, "fn hand_half(row: u32, block: u32, half: u32, d: f32, sum: i32) {{");
+    let begin = "    let words = row / QUANT_TOGETHER * QUANT_TOGETHER * quant_words();";
+    line!(text, "fn quant_code(row: u32, block: u32, j: u32, code: u32) {{\n{begin}\n{code}}}\n");
+    text.push_str(QUANT_LANE);
+    line!(text, "fn quant_half(row: u32, block: u32, half: u32, d: f32, sum: i32) {{");
     line!(text, "{begin}\n{half}}}\n");
-    line!(text, "fn hand_sum(row: u32, block: u32, sum: f32) {{\n{begin}\n{sum}}}\n");
+    line!(text, "fn quant_sum(row: u32, block: u32, sum: f32) {{\n{begin}\n{sum}}}\n");
     let factor = if together > 1 { "tile_factor(row, block)" } else { "block" };
-    line!(text, "fn hand_factor(row: u32, block: u32) -> u32 {{\n{begin}");
-    line!(text, "    return words + HAND_TOGETHER * hand_factors() + {factor};\n}}\n");
+    line!(text, "fn quant_factor(row: u32, block: u32) -> u32 {{\n{begin}");
+    line!(text, "    return words + QUANT_TOGETHER * quant_factors() + {factor};\n}}\n");
     text
 }
 
-/// Per-lane factors of the plane layout for half a block of columns.
-const HAND_LANE: &str = "fn hand_lane(at: u32, block: u32, d: f32, sum: i32) {
+/// Function that stores the per-lane factors of the plane layout for half a block of 32 columns.
+const QUANT_LANE: &str = "fn quant_lane(at: u32, block: u32, d: f32, sum: i32) {
     if (block % 2u == 0u) {
-        hand_put(at, bitcast<u32>(d));
+        quant_put(at, bitcast<u32>(d));
     } else {
-        hand_put(at + 1u, bitcast<u32>(d / 16.0));
-        hand_put(at + 2u, plane_begin(sum));
+        quant_put(at + 1u, bitcast<u32>(d / 16.0));
+        quant_put(at + 2u, plane_begin(sum));
     }
 }
 

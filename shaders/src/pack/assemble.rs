@@ -1,4 +1,4 @@
-//! Checks a manifest and its shader against each other.
+//! Builds a pack from its manifest and shader, and checks each against the other.
 
 use std::collections::BTreeMap;
 
@@ -15,14 +15,16 @@ use warploom_core::error::Result;
 use warploom_core::ir::{CustomBinding, CustomTensor, Twin, TwinLanguage, Wgsl};
 use warploom_wgsl::source::Override;
 
-/// Reads a file by name: its name for messages, and its text.
+/// Reads a file of the pack by its name; returns the name for messages, and the file's text.
 type Source<'a> = &'a dyn Fn(&str) -> Result<(String, String)>;
 
 impl Pack {
-    /// A pack from a manifest and the files that it names.
+    /// Builds a pack from a manifest and the files that it names. `folder` is the name of the
+    /// pack's folder, which names the pack by default; `only_shader` returns the name of the only
+    /// shader other than the given reference.
     ///
     /// # Errors
-    /// Bad file or compile, with file and line.
+    /// Bad file or compile, with file and line, if the manifest or the shader is wrong.
     pub(super) fn assemble(
         file: &File<'_>,
         folder: Option<&str>,
@@ -95,7 +97,7 @@ impl Pack {
         Ok(pack)
     }
 
-    /// The pack of one shader.
+    /// Builds the pack of one shader: that of the kernel, or of its reference.
     fn new(
         file: &File<'_>,
         manifest: &Manifest,
@@ -165,7 +167,7 @@ impl Pack {
         Ok(pack)
     }
 
-    /// The meaning of each word of the uniform block.
+    /// Returns the meaning of each word of the uniform block.
     fn values_of_block(
         &self,
         file: &File<'_>,
@@ -210,8 +212,8 @@ impl Pack {
     }
 }
 
-/// Constants and tuning values of a manifest, by the shader's names. A tuned override without a
-/// value of its own starts with the first.
+/// Returns the constants of a manifest and its tuning values, by the shader's names. A tuned
+/// override without a value starts with its first tuning value.
 fn chosen(
     file: &File<'_>,
     manifest: &Manifest,
@@ -266,7 +268,7 @@ fn chosen(
     Ok((constants, tune))
 }
 
-/// The buffer of a declared tensor.
+/// Returns the shader's buffer for a declared tensor.
 fn buffer<'a>(shader: &'a Shader, tensor: &Declared, key: &str) -> Result<&'a Buffer, String> {
     let (file, name) = (&shader.file, &tensor.name);
     let Some(buffer) = shader.buffers.iter().find(|buffer| buffer.name == *name) else {
@@ -374,7 +376,7 @@ fn launch(file: &File<'_>, manifest: &Manifest) -> Result<Launch> {
     }
 }
 
-/// The bits of a number as a type.
+/// Converts a number to the bits of a type; `None` if an integer type cannot hold it.
 pub(super) fn bits(value: f64, dtype: DType) -> Option<u32> {
     let whole = value.fract() == 0.0;
     match dtype {

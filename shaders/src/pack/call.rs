@@ -1,4 +1,4 @@
-//! Calls of a pack: its sizes are bound to the shapes of operands.
+//! Calls a pack: binds its sizes to the shapes of operands.
 
 use std::collections::BTreeMap;
 
@@ -10,25 +10,25 @@ use warploom_core::base::{DType, Dim, Shape};
 use warploom_core::error::{Error, Result};
 use warploom_core::ir::{Custom, CustomWord, Graph, NodeId, Op};
 
-/// Integers up to here are exact.
+/// The largest number up to which `f64` holds all integers exactly: 2^53.
 const MAX_WHOLE: f64 = 9_007_199_254_740_992.0;
 
 impl Pack {
-    /// The kernel for operands of these shapes. `values` are sizes that no operand determines, and
-    /// numbers of the uniform block, by name.
+    /// Returns the kernel for operands of these shapes. `values` gives, by name, the sizes that no
+    /// operand determines and the numbers of the uniform block.
     ///
     /// # Errors
-    /// Invalid, naming the pack, the tensor or value and the sizes: an operand that does not fit,
-    /// or a value that is missing, unknown or does not fit its type.
+    /// Invalid if an operand does not fit, or if a value is missing, unknown or does not fit its
+    /// type. The message names the pack, the tensor or value, and the sizes.
     pub fn call(&self, operands: &[(Shape, DType)], values: &[(&str, f64)]) -> Result<Custom> {
         self.call_on("", operands, values)
     }
 
-    /// The same for a device, with the constants that [`Pack::keep_tuned`] stored for it, or else
-    /// the manifest's.
+    /// Same as [`Pack::call`], with the constants that [`Pack::keep_tuned`] stored for this device,
+    /// or else the manifest's.
     ///
     /// # Errors
-    /// As [`Pack::call`].
+    /// Same as [`Pack::call`].
     pub fn call_on(
         &self,
         device: &str,
@@ -43,10 +43,12 @@ impl Pack {
         call.map_err(|e| e.context(format!("pack {}", self.name)))
     }
 
-    /// Shapes and types of its operands for these values; sizes without a value are `otherwise`.
+    /// Returns the shapes and types of the operands for these sizes, given by name. A missing size
+    /// has the manifest's default or, without one, `otherwise`.
     ///
     /// # Errors
-    /// Invalid, for a value that does not exist, or a size that has no value or is negative.
+    /// Invalid if a size has no value or is not a non-negative integer, or if a shape does not
+    /// consist of complete elements of the shader's array.
     pub fn operands(
         &self,
         values: &BTreeMap<String, f64>,
@@ -72,12 +74,12 @@ impl Pack {
         shapes.map_err(|e: Error| e.context(format!("pack {}", self.name)))
     }
 
-    /// The same with these `override` constants, by name or `@id`, instead of the manifest's and
-    /// the tuned ones.
+    /// Returns the pack with these `override` constants, by name or `@id`, in place of the
+    /// manifest's; tuned constants are dropped.
     ///
     /// # Errors
-    /// Compile or invalid, with file and line: a constant that the shader does not have or whose
-    /// type cannot hold the value, or array or workgroup sizes that are invalid with them.
+    /// Compile or invalid, with file and line, if the shader lacks a constant, its type cannot hold
+    /// the value, or array or workgroup sizes become invalid.
     pub fn with_constants(&self, constants: &[(&str, f64)]) -> Result<Pack> {
         let mut pack = self.clone();
         for (name, value) in constants {
@@ -150,7 +152,7 @@ impl Pack {
         })
     }
 
-    /// Every size that has a value: from the operands' shapes, from the call, from the manifest.
+    /// Returns every size that has a value from the operands' shapes, the call or the manifest.
     pub(super) fn sizes(
         &self,
         operands: &[(Shape, DType)],
@@ -212,7 +214,7 @@ impl Pack {
         Ok(sizes.into_iter().map(|(name, (size, _))| (name, size)).collect())
     }
 
-    /// Whether a tensor of this shape is a multiple of the elements of the shader's array.
+    /// Checks that a tensor of this shape consists of complete elements of the shader's array.
     fn fits(&self, tensor: &Declared, shape: &Shape) -> Result<()> {
         if let Some(size) = shape.dims().iter().filter_map(Dim::as_const).find(|size| *size < 0) {
             let name = &tensor.name;
@@ -304,7 +306,7 @@ fn no_value(value: &Value, number: impl std::fmt::Display) -> Error {
     Error::invalid(format!("{name} = {number} is not a value of {dtype}"))
 }
 
-/// A size as a word of the block.
+/// Converts a size to a word of the uniform block.
 fn sized(value: &Value, dim: Dim) -> Result<CustomWord> {
     match (dim.as_const(), value.dtype) {
         (Some(number), dtype) => {
@@ -321,11 +323,11 @@ fn sized(value: &Value, dim: Dim) -> Result<CustomWord> {
 
 impl Pack {
     /// Adds a call of this kernel to a graph; returns its results in the order of the pack's
-    /// outputs. `values` are sizes that no operand determines, and numbers of the uniform block, by
-    /// name.
+    /// outputs. `values` gives, by name, the sizes that no operand determines and the numbers of
+    /// the uniform block.
     ///
     /// # Errors
-    /// As [`Pack::call`], or if an operand is not a node of the graph.
+    /// Same as [`Pack::call`], and invalid if an operand is not a node of the graph.
     pub fn add_to(
         &self,
         graph: &mut Graph,

@@ -9,15 +9,15 @@ use super::{Pack, TensorSpec};
 use warploom_core::base::DType;
 use warploom_core::error::{Error, Result};
 
-/// Maximum elements of a case's tensor.
+/// Maximum number of elements in a tensor of a case.
 const MAX_ELEMENTS: u64 = 1 << 26;
 
-/// One run of a pack.
+/// A test case: one run of a pack.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Case {
     /// Its display name.
     pub name: String,
-    /// Sizes and numbers, by name.
+    /// Values of sizes and of numbers in the uniform block, by name.
     pub values: BTreeMap<String, f64>,
     /// Contents of inputs, by name; others are [`Numbers::Random`].
     pub inputs: BTreeMap<String, Numbers>,
@@ -28,13 +28,13 @@ pub struct Case {
 /// The contents of a tensor.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Numbers {
-    /// Given values, row-major; a single one fills the tensor.
+    /// Given values, row-major; a single value fills the tensor.
     Given(Vec<f64>),
     /// Elements of 4 bytes, little-endian, in a file of the pack's folder.
     File(String),
     /// Random values in a range; both ends are included for integers.
     Random(f64, f64),
-    /// 0, 1, 2 ..
+    /// The values 0, 1, 2 and so on.
     Iota,
 }
 
@@ -73,7 +73,7 @@ impl Case {
 }
 
 impl Numbers {
-    /// The default contents of an input.
+    /// Returns the default contents of an input of this type.
     pub fn usual(dtype: DType) -> Numbers {
         match dtype {
             DType::F32 => Numbers::Random(-1.0, 1.0),
@@ -123,10 +123,11 @@ impl Numbers {
         }
     }
 
-    /// `elements` elements as little-endian words. Equal seeds give equal numbers.
+    /// Returns `elements` elements as 32-bit words. Equal seeds yield equal random values.
     ///
     /// # Errors
-    /// Invalid, if the counts differ; io and bad file for a file.
+    /// Invalid if the number of given values differs, a value does not fit the type or `elements`
+    /// is too large; io or bad file if a file cannot be read or has a different size.
     pub fn words(&self, pack: &Pack, dtype: DType, elements: u64, seed: u64) -> Result<Vec<u32>> {
         if elements > MAX_ELEMENTS {
             return Err(Error::invalid(format!("{elements} elements, at most {MAX_ELEMENTS}")));
@@ -168,7 +169,7 @@ impl Numbers {
     }
 }
 
-/// A number from `low` to `high`, by SplitMix64.
+/// Returns a random number from `low` to `high`, by SplitMix64.
 fn random(state: &mut u64, dtype: DType, low: f64, high: f64) -> f64 {
     *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
     let mut z = *state;

@@ -4,7 +4,7 @@ use warploom_core::base::Dim;
 use warploom_core::error::{Error, Result};
 use warploom_core::ir::bounded_dims;
 
-/// Maximum characters of an expression. Bounds the time for multiplying out sums.
+/// Maximum length of an expression in bytes. Bounds the time for multiplying out sums.
 const MAX_TEXT: usize = 100;
 /// Maximum nesting of brackets.
 const MAX_DEPTH: u32 = 16;
@@ -22,9 +22,9 @@ pub(super) enum Operator {
     Add,
     Sub,
     Mul,
-    /// Rounds towards minus infinity.
+    /// Division rounded towards minus infinity.
     Div,
-    /// Rounds towards infinity.
+    /// Division rounded towards infinity.
     CeilDiv,
     Rem,
     Min,
@@ -32,8 +32,10 @@ pub(super) enum Operator {
 }
 
 impl Expr {
+    /// Parses an expression.
+    ///
     /// # Errors
-    /// Invalid, with the text and the position in it.
+    /// Invalid if the text is not an expression; the message has the text and the position in it.
     pub(super) fn parse(text: &str) -> Result<Expr> {
         if text.len() > MAX_TEXT {
             let have = text.len();
@@ -47,7 +49,7 @@ impl Expr {
         }
     }
 
-    /// Every name in it.
+    /// Appends every name in the expression to `found`.
     pub(super) fn names<'a>(&'a self, found: &mut Vec<&'a str>) {
         match self {
             Expr::Number(_) => {}
@@ -59,10 +61,11 @@ impl Expr {
         }
     }
 
-    /// The size with its names replaced.
+    /// Evaluates the expression; `name` returns the size of a name.
     ///
     /// # Errors
-    /// Errors of `name`, and invalid for a size that is too long when multiplied out.
+    /// Any error that `name` returns; invalid for a division by zero, or for a size that is too
+    /// long when multiplied out.
     pub(super) fn eval(&self, name: &dyn Fn(&str) -> Result<Dim>) -> Result<Dim> {
         let dim = match self {
             Expr::Number(value) => Dim::new(*value),

@@ -14,7 +14,7 @@ use warploom_core::ir::{BinaryOp, Custom, Op, RopePairs, UnaryOp};
 /// A manifest's description of the operation that the pack executes.
 #[derive(Clone, Debug)]
 pub(super) struct Implements {
-    /// The operation's name.
+    /// Name of the operation.
     op: String,
     /// Required attribute values.
     when: BTreeMap<String, Attribute>,
@@ -24,15 +24,15 @@ pub(super) struct Implements {
     efficiency: Option<f64>,
 }
 
-/// An attribute of an operation.
+/// The value of an operation's attribute.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Attribute {
     Number(f64),
-    /// One of a few words.
+    /// A keyword, one of those that the attribute allows.
     Text(&'static str),
 }
 
-/// `n <= 4096`.
+/// A condition on sizes, such as `n <= 4096`.
 #[derive(Clone, Debug)]
 struct Condition {
     text: String,
@@ -51,7 +51,7 @@ enum Relation {
     Unequal,
 }
 
-/// Longest first: `<` is a prefix of `<=`.
+/// The relations with their signs. Longer signs come first, since `<` is a prefix of `<=`.
 const RELATIONS: [(&str, Relation); 6] = [
     ("<=", Relation::AtMost),
     (">=", Relation::AtLeast),
@@ -61,33 +61,34 @@ const RELATIONS: [(&str, Relation); 6] = [
     (">", Relation::Greater),
 ];
 
-/// The cost that a pack states, at the upper ends of a shape bucket.
+/// The cost that a pack's manifest states, at the upper ends of a shape bucket.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct PackCost {
     /// Floating-point operations, if the manifest counts them.
     pub flops: Option<f64>,
     /// Bytes read and written, if the manifest counts them.
     pub bytes: Option<f64>,
-    /// Fraction of the device's roofline, 0 to 1, if the manifest states it.
+    /// Fraction (0 to 1) of the roofline's speed that the kernel reaches, if the manifest states
+    /// it.
     pub efficiency: Option<f64>,
 }
 
-/// An operation that packs may execute: its operands, and the names of its attributes. Attributes
-/// with word values list these.
+/// An operation that packs may execute: its number of operands, and the names of its attributes,
+/// each with the keywords that it allows, or none if it is a number.
 struct Signature {
     operands: usize,
     attributes: &'static [(&'static str, &'static [&'static str])],
 }
 
-/// Operations that act on each row alone, so leading dimensions may be merged. For others, merging
-/// would change a broadcast or the rows that are gathered.
+/// Operations that act on each row independently, so that leading dimensions may be merged. For
+/// others, merging would change a broadcast or the rows that are gathered.
 const BY_ROWS: [&str; 6] = ["softmax", "argmax", "matmul", "linear", "rms_norm", "layer_norm"];
 
 const MODES: &[&str] = &["f32", "int8", "f16"];
 const PAIRS: &[&str] = &["interleaved", "half"];
 
-/// Operations other than elementwise ones. The rest have lists, states or sizes that change from
-/// run to run.
+/// Operations that packs may execute, apart from elementwise ones. The rest have list attributes,
+/// states, or sizes that change from run to run.
 const OPERATIONS: [(&str, Signature); 9] = [
     ("select", Signature { operands: 3, attributes: &[] }),
     ("softmax", Signature { operands: 1, attributes: &[] }),
@@ -108,13 +109,13 @@ fn signature(op: &str) -> Option<Signature> {
     known.or(unary).or(binary)
 }
 
-/// Whether a pack computes a product in f32 that the graph allows to round to f16.
+/// Returns whether the pack computes in f32 a product whose operands the graph allows to be f16.
 fn is_exact(op: &Op, wanted: &Attribute) -> bool {
     let may = matches!(op, Op::Linear { mode: ComputeMode::F16 });
     may && *wanted == Attribute::Text(ComputeMode::F32.name())
 }
 
-/// Attributes of an operation, as its signature names them.
+/// Returns the attributes of an operation, under the names in its signature.
 fn attributes(op: &Op) -> Vec<(&'static str, Attribute)> {
     use Attribute::{Number, Text};
     match op {
@@ -145,10 +146,11 @@ impl std::fmt::Display for Attribute {
 }
 
 impl Implements {
-    /// Checks the manifest's section against the pack's tensors and numbers.
+    /// Reads `implements` and the keys that depend on it, and checks them against the pack's
+    /// tensors and numbers.
     ///
     /// # Errors
-    /// Bad file, with the line.
+    /// Bad file, with the line, if one of the keys is wrong.
     pub(super) fn read(
         file: &File<'_>,
         manifest: &Manifest,
@@ -232,7 +234,7 @@ impl Implements {
     }
 }
 
-/// The attributes that `when` fixes.
+/// Reads the attribute values that `when` fixes.
 fn fixed(
     file: &File<'_>,
     manifest: &Manifest,
@@ -261,7 +263,7 @@ fn fixed(
     Ok(when)
 }
 
-/// A line of `where`.
+/// Parses a condition of `where`.
 fn condition(file: &File<'_>, pack: &Pack, text: &Spanned<String>) -> Result<Condition> {
     let fail = |what: String| file.fail(text.span(), format!("where: {what}"));
     let whole = text.get_ref();
@@ -279,7 +281,7 @@ fn condition(file: &File<'_>, pack: &Pack, text: &Spanned<String>) -> Result<Con
     Ok(Condition { text: whole.clone(), left: side(left)?, relation, right: side(right)? })
 }
 
-/// An expression of `cost`.
+/// Parses an expression of `cost`.
 fn counted(
     file: &File<'_>,
     pack: &Pack,
@@ -298,7 +300,7 @@ fn counted(
     Ok(Some(expr))
 }
 
-/// Whether every name of an expression is a size of the pack.
+/// Checks that every name in an expression is a size of the pack.
 fn known(pack: &Pack, expr: &Expr) -> Result<(), String> {
     let (mut names, have) = (Vec::new(), pack.symbols());
     expr.names(&mut names);
@@ -308,8 +310,8 @@ fn known(pack: &Pack, expr: &Expr) -> Result<(), String> {
     }
 }
 
-/// A shape with the rank of a tensor of the pack: leading dimensions are merged, missing ones are
-/// 1.
+/// Adapts a shape to the rank of a tensor of the pack: merges leading dimensions, or adds leading
+/// dimensions of 1.
 fn folded(shape: &Shape, rank: usize) -> Shape {
     let dims = shape.dims();
     if rank == 0 || dims.len() == rank {
@@ -329,7 +331,7 @@ fn folded(shape: &Shape, rank: usize) -> Shape {
 }
 
 impl Condition {
-    /// Whether it holds for every size of the shape bucket.
+    /// Returns whether the condition holds for every size in the shape bucket.
     fn holds(&self, class: &ShapeClass, size: &dyn Fn(&str) -> Result<Dim>) -> Result<bool> {
         let (left, right) = (self.left.eval(size)?, self.right.eval(size)?);
         let equal = left == right;
@@ -346,21 +348,22 @@ impl Condition {
 }
 
 impl Pack {
-    /// The name of the operation that it executes, if its manifest has `implements`.
+    /// Returns the name of the operation that the pack executes, if its manifest has `implements`.
     pub fn operation(&self) -> Option<&str> {
         self.implements.as_ref().map(|implements| implements.op.as_str())
     }
 
-    /// Whether its manifest has conditions (`where`), which some sizes may not meet.
+    /// Returns whether the manifest has conditions (`where`), which some sizes may not meet.
     pub fn is_conditional(&self) -> bool {
         self.implements.as_ref().is_some_and(|implements| !implements.conditions.is_empty())
     }
 
-    /// The kernel for an operation of the graph on operands of these shapes, with the constants
-    /// that [`Pack::keep_tuned`] stored for the device, and its cost.
+    /// Returns the kernel that executes an operation of the graph on operands of these shapes, and
+    /// its cost over the shape bucket `class`. The kernel has the constants that
+    /// [`Pack::keep_tuned`] stored for the device, if any.
     ///
     /// # Errors
-    /// The reason why it cannot execute the operation: an attribute, a shape, a type or a
+    /// The reason why the pack cannot execute the operation: an attribute, a shape, a type or a
     /// condition.
     pub fn implement(
         &self,
@@ -407,8 +410,8 @@ impl Pack {
             .zip(&self.inputs)
             .map(|((shape, dtype), tensor)| (folded(shape, tensor.shape.len()), *dtype));
         let shapes: Vec<(Shape, DType)> = shapes.collect();
-        let told = |e: Error| e.to_string();
-        let custom = self.call_on(device, &shapes, &values).map_err(told)?;
+        let text_of = |e: Error| e.to_string();
+        let custom = self.call_on(device, &shapes, &values).map_err(text_of)?;
         let rank = self.outputs.first().map_or(0, |tensor| tensor.shape.len());
         let (want, dtype) = (folded(output.0, rank), output.1);
         match custom.outputs.first() {
@@ -418,13 +421,13 @@ impl Pack {
                 return Err(format!("makes {made}, and the result is {dtype}{want}"));
             }
         }
-        let sizes = self.sizes(&shapes, &values).map_err(told)?;
+        let sizes = self.sizes(&shapes, &values).map_err(text_of)?;
         let size = |name: &str| {
             let missing = || Error::invalid(format!("size {name} has no value"));
             sizes.get(name).cloned().ok_or_else(missing)
         };
         for condition in &implements.conditions {
-            if !condition.holds(class, &size).map_err(told)? {
+            if !condition.holds(class, &size).map_err(text_of)? {
                 return Err(format!("not for all sizes here: {}", condition.text));
             }
         }

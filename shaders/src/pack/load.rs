@@ -1,4 +1,4 @@
-//! Loads packs from files. Every file is a plain name in the pack's own folder.
+//! Loads packs from files. Every file is given by a plain name in the pack's own folder.
 
 use std::cell::RefCell;
 use std::io::Read;
@@ -11,16 +11,18 @@ use warploom_core::error::{Error, Result};
 
 /// File name of the manifest.
 pub const MANIFEST: &str = "pack.toml";
-/// Maximum bytes of a manifest.
+/// Maximum size of a manifest in bytes.
 const MAX_MANIFEST: usize = 1 << 20;
-/// Maximum folder entries that are examined.
+/// Maximum number of folder entries that are examined.
 const MAX_ENTRIES: usize = 1024;
 
 impl Pack {
-    /// Reads a folder: `pack.toml` and the shader that it names, or the only one there.
+    /// Loads a pack from a folder: `pack.toml` and the shader that it names, or the only shader in
+    /// the folder.
     ///
     /// # Errors
-    /// Io; bad file or compile, with file and line.
+    /// Io if a file cannot be read; bad file or compile, with file and line, if its content is
+    /// wrong.
     pub fn load(folder: impl AsRef<Path>) -> Result<Pack> {
         let folder = folder.as_ref();
         let text = read(folder, MANIFEST, MAX_MANIFEST)?;
@@ -43,11 +45,11 @@ impl Pack {
         Ok(pack)
     }
 
-    /// Reads the folder again if one of its files has changed; returns whether it has. Existing
-    /// calls keep their shader.
+    /// Reloads the pack if one of its files has changed; returns whether it was reloaded. Kernels
+    /// of earlier calls keep their shader.
     ///
     /// # Errors
-    /// As [`Pack::load`]; the pack is then unchanged.
+    /// Same as [`Pack::load`]; the pack is then unchanged.
     pub fn reload(&mut self) -> Result<bool> {
         let Some(folder) = &self.folder else { return Ok(false) };
         let same = |(path, hash): &(PathBuf, blake3::Hash)| {
@@ -60,11 +62,11 @@ impl Pack {
         Ok(true)
     }
 
-    /// A pack from texts, such as those of `include_str!`: the manifest, and the files that it
-    /// names.
+    /// Builds a pack from texts, such as those of `include_str!`: the manifest, and the files that
+    /// it names.
     ///
     /// # Errors
-    /// As [`Pack::load`]; a file that is named but not given.
+    /// Same as [`Pack::load`], and bad file if a file is named but not given.
     pub fn from_sources(manifest: &str, files: &[(&str, &str)]) -> Result<Pack> {
         let manifest = File { name: MANIFEST, text: manifest };
         let only = |except: Option<&str>| {
@@ -84,7 +86,7 @@ impl Pack {
     }
 }
 
-/// The only shader of a folder other than the reference's.
+/// Returns the name of the only shader in a folder, apart from `except`, the reference's.
 fn only_shader(folder: &Path, except: Option<&str>) -> Result<String> {
     let shown = folder.display();
     let entries =
@@ -104,11 +106,11 @@ fn only_shader(folder: &Path, except: Option<&str>) -> Result<String> {
     }
 }
 
-/// A file of a folder, by its plain name.
+/// Reads a text file in a folder, by its plain name.
 ///
 /// # Errors
-/// Bad file, for a name that leaves the folder, a file that is not regular, is too large or is not
-/// text; io.
+/// Bad file if the name leaves the folder, or if the file is not regular, too large or not UTF-8;
+/// io if it cannot be read.
 fn read(folder: &Path, name: &str, most: usize) -> Result<String> {
     let path = inside(folder, name)?;
     let bytes = read_bytes(&path, most)?;
@@ -116,7 +118,7 @@ fn read(folder: &Path, name: &str, most: usize) -> Result<String> {
         .map_err(|e| Error::bad_file(format!("{}: not UTF-8: {}", path.display(), e.utf8_error())))
 }
 
-/// The path of a file in a folder: a plain name of a regular file, not a link.
+/// Returns the path of a file in a folder, if its name is plain and cannot lead out of the folder.
 pub(super) fn inside(folder: &Path, name: &str) -> Result<PathBuf> {
     let mut parts = Path::new(name).components();
     let plain = matches!((parts.next(), parts.next()), (Some(Component::Normal(part)), None) if part == name);
@@ -129,7 +131,7 @@ pub(super) fn inside(folder: &Path, name: &str) -> Result<PathBuf> {
     Ok(folder.join(name))
 }
 
-/// A regular file of at most `most` bytes.
+/// Reads a regular file, not a link, of at most `most` bytes.
 pub(super) fn read_bytes(path: &Path, most: usize) -> Result<Vec<u8>> {
     let shown = path.display();
     let failed = |e: std::io::Error| Error::io(format!("{shown}: cannot read it"), e);

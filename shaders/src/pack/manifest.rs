@@ -11,13 +11,13 @@ use super::expr::Expr;
 use warploom_core::base::DType;
 use warploom_core::error::{Error, Result};
 
-/// Maximum bytes of a manifest.
+/// Maximum size of a manifest in bytes.
 const MAX_BYTES: usize = 1 << 20;
-/// Maximum tensors, fields, constants or cases.
+/// Maximum number of entries of each kind: tensors, fields, constants, cases.
 const MAX_ITEMS: usize = 64;
-/// Maximum numbers and sizes with a default: words of a uniform block, and sizes.
+/// Maximum number of defaults, which are for words of a uniform block and for sizes.
 const MAX_DEFAULTS: usize = 1024 + MAX_ITEMS;
-/// Maximum dimensions of a tensor.
+/// Maximum number of dimensions of a tensor.
 const MAX_RANK: usize = 8;
 
 /// A manifest as written. `docs/kernels.md` documents each key.
@@ -58,7 +58,7 @@ pub(super) struct Manifest {
     pub(super) case: Vec<Spanned<CaseText>>,
 }
 
-/// The value of an override: a number, or a bool, which is 1 or 0.
+/// The value of an override: a number, or a bool as 1 or 0.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Value(pub(super) f64);
 
@@ -101,13 +101,13 @@ pub(super) struct ToleranceText {
 }
 
 impl Default for ToleranceText {
-    /// A few roundings of an `f32`.
+    /// Allows for a few roundings of an `f32`.
     fn default() -> ToleranceText {
         ToleranceText { atol: 1e-6, rtol: 1e-5 }
     }
 }
 
-/// Files with the same kernel in providers' languages.
+/// Files of native kernels: the same kernel in the providers' languages.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct TwinsText {
@@ -173,26 +173,26 @@ pub(super) enum Size {
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Declared {
     pub(super) name: String,
-    /// If given; else the type of the shader's variable.
+    /// The declared type; if `None`, the tensor has the type of the shader's variable.
     pub(super) dtype: Option<DType>,
     pub(super) shape: Vec<Expr>,
 }
 
-/// A text and the name of its file, for messages with lines.
+/// The text and file name of a manifest, for messages with line numbers.
 pub(super) struct File<'a> {
     pub(super) name: &'a str,
     pub(super) text: &'a str,
 }
 
 impl File<'_> {
-    /// An error at a position of the file.
+    /// Returns an error at a position of the file.
     pub(super) fn fail(&self, at: Range<usize>, what: impl fmt::Display) -> Error {
         let before = self.text.get(..at.start).unwrap_or_default();
         let line = before.matches('\n').count() + 1;
         Error::bad_file(format!("{}:{line}: {what}", self.name))
     }
 
-    /// An error of the entire file.
+    /// Returns an error about the file as a whole.
     pub(super) fn fail_whole(&self, what: impl fmt::Display) -> Error {
         Error::bad_file(format!("{}: {what}", self.name))
     }
@@ -200,7 +200,8 @@ impl File<'_> {
     /// Parses the manifest.
     ///
     /// # Errors
-    /// Bad file, with the line: invalid TOML, a key that does not exist, a value of another type.
+    /// Bad file, with the line, if the TOML is invalid, a key is unknown or a value has the wrong
+    /// type; bad file if the manifest exceeds a limit.
     pub(super) fn manifest(&self) -> Result<Manifest> {
         if self.text.len() > MAX_BYTES {
             let have = self.text.len();
@@ -242,7 +243,7 @@ impl File<'_> {
     /// Parses a declared tensor.
     ///
     /// # Errors
-    /// Bad file, with the line and the missing part.
+    /// Bad file, with the line, if a part of the declaration is missing or wrong.
     pub(super) fn declared(&self, key: &str, text: &Spanned<String>) -> Result<Declared> {
         let fail =
             |what: &str| self.fail(text.span(), format!("{key}: {:?} {what}", text.get_ref()));
@@ -278,7 +279,7 @@ impl File<'_> {
     /// Parses the size expressions of a key.
     ///
     /// # Errors
-    /// Bad file, with the line, for an invalid expression.
+    /// Bad file, with the line, if an expression is invalid.
     pub(super) fn sizes(&self, key: &str, sizes: &Spanned<Sizes>) -> Result<Vec<Expr>> {
         let wrong = |e: Error| self.fail(sizes.span(), format!("{key}: {e}"));
         let one = |text: &str| Expr::parse(text).map_err(wrong);
@@ -295,7 +296,7 @@ impl File<'_> {
     }
 }
 
-/// Splits at commas outside brackets; an empty text has no parts.
+/// Splits a text at commas outside brackets; an empty text has no parts.
 fn split(text: &str) -> Vec<&str> {
     let (mut parts, mut start, mut depth) = (Vec::new(), 0, 0_i32);
     if text.trim().is_empty() {

@@ -1,9 +1,9 @@
-//! Kernel packs: a folder with a shader and a manifest, `pack.toml`, as an operation.
+//! Kernel packs: operations given by a folder with a shader and a manifest, `pack.toml`.
 //!
 //! A pack is read once. The manifest is checked line by line, the shader by naga, and each against
 //! the other, so errors are reported with file and line before any device is involved. Bindings are
-//! renumbered to the crate's convention in the text, which preserves line numbers. A call
-//! ([`Pack::call`]) binds sizes to the shapes of its operands and gives a
+//! renumbered to the crate's convention in the shader's text, whose line numbers do not change. A
+//! call ([`Pack::call`]) binds sizes to the shapes of its operands and returns a
 //! [`Custom`](warploom_core::ir::Custom), which is all that a plan needs: no lower layer knows of
 //! packs.
 //!
@@ -52,11 +52,11 @@ pub struct Pack {
     files: Vec<(PathBuf, blake3::Hash)>,
     shader: Shader,
     wgsl: Wgsl,
-    /// Threads of a workgroup.
+    /// Threads per workgroup in x, y and z.
     workgroup: [u32; 3],
     inputs: Vec<Declared>,
     outputs: Vec<Declared>,
-    /// For each tensor, its type and the words per element of the shader's array.
+    /// For each tensor, by name, its type and the words per element of the shader's array.
     elements: BTreeMap<String, (DType, u32)>,
     bindings: Vec<CustomBinding>,
     words: u32,
@@ -64,38 +64,38 @@ pub struct Pack {
     launch: Launch,
     writes_all: bool,
     deterministic: bool,
-    /// Default values of sizes and numbers.
+    /// Default values of sizes and of numbers in the uniform block, by name.
     defaults: BTreeMap<String, f64>,
     constants: BTreeMap<String, f64>,
     tune: BTreeMap<String, Vec<f64>>,
-    /// The fastest constants found, by device.
+    /// The fastest constants found, by device name.
     tuned: BTreeMap<String, tuned::Tuned>,
     tolerance: (f64, f64),
     cases: Vec<Case>,
-    /// The same operation in plain loops, as one workgroup.
+    /// The reference: the same operation in plain loops, as one workgroup.
     reference: Option<Box<Pack>>,
-    /// The same kernel in providers' languages.
+    /// Native kernels: the same kernel in the providers' languages.
     twins: Vec<Twin>,
-    /// The operation that it executes.
+    /// The operation that the pack executes, if it implements one.
     implements: Option<Implements>,
 }
 
 /// The meaning of a word of the uniform block.
 #[derive(Clone, Debug)]
 struct Value {
-    /// Index in the block.
+    /// Index of the word in the block.
     at: u32,
     dtype: DType,
-    /// `radius`, `center.x`.
+    /// Name of the word, such as `radius` or `center.x`.
     name: String,
-    /// A size; `None` for a number that a call passes by name.
+    /// The expression of a size; `None` for a number that a call passes by name.
     size: Option<Expr>,
 }
 
-/// The workgroups that a call launches.
+/// How the number of workgroups of a call is determined.
 #[derive(Clone, Debug)]
 enum Launch {
-    /// Threads in x, y and z, divided by the size of a workgroup.
+    /// The threads in x, y and z, divided by the size of a workgroup and rounded up.
     Threads(Vec<Expr>),
     /// One thread per element of the first output.
     Elements,
@@ -109,22 +109,22 @@ pub struct TensorSpec<'a> {
     pub name: &'a str,
     /// Type of its elements.
     pub dtype: DType,
-    /// Dimensions.
+    /// Number of dimensions.
     pub rank: usize,
 }
 
 impl Pack {
-    /// Its name.
+    /// Returns the pack's name.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// The folder that it was read from, if any.
+    /// Returns the folder that the pack was read from, if any.
     pub fn folder(&self) -> Option<&Path> {
         self.folder.as_deref()
     }
 
-    /// The hash of its sources: manifest, shader and twins.
+    /// Returns the hash of the pack's sources: manifest, shader and native kernels.
     pub fn texts_hash(&self) -> [u8; 32] {
         let mut hash = blake3::Hasher::new();
         hash.update(self.manifest.as_bytes());
@@ -134,27 +134,28 @@ impl Pack {
         *hash.finalize().as_bytes()
     }
 
-    /// The shader's file and text, as written.
+    /// Returns the shader's file name and its text as written.
     pub fn shader(&self) -> (&str, &str) {
         (&self.shader.file, &self.shader.text)
     }
 
-    /// The same kernel in providers' languages, compiled instead of the shader's translation.
+    /// Returns the native kernels: the same kernel in the providers' languages, compiled instead of
+    /// the shader's translation.
     pub fn twins(&self) -> &[Twin] {
         &self.twins
     }
 
-    /// Its inputs, in the order of a call's operands.
+    /// Iterates over the inputs, in the order of a call's operands.
     pub fn inputs(&self) -> impl Iterator<Item = TensorSpec<'_>> {
         self.inputs.iter().map(|declared| self.spec(declared))
     }
 
-    /// Its outputs, in the order of a call's results.
+    /// Iterates over the outputs, in the order of a call's results.
     pub fn outputs(&self) -> impl Iterator<Item = TensorSpec<'_>> {
         self.outputs.iter().map(|declared| self.spec(declared))
     }
 
-    /// Names of the sizes and numbers that a call may give.
+    /// Returns the names of the sizes and numbers that a call may pass, sorted.
     pub fn values(&self) -> Vec<&str> {
         let mut names = self.symbols();
         let numbers = self.fields.iter().filter(|value| value.size.is_none());
@@ -164,37 +165,38 @@ impl Pack {
         names
     }
 
-    /// The default of a size or number, if it has one.
+    /// Returns the default of a size or number, if it has one.
     pub fn default(&self, name: &str) -> Option<f64> {
         self.defaults.get(name).copied()
     }
 
-    /// `override` constants to tune, with the values to try.
+    /// Returns the `override` constants to tune, with the values to try.
     pub fn tune(&self) -> &BTreeMap<String, Vec<f64>> {
         &self.tune
     }
 
-    /// The `override` constants that are set.
+    /// Returns the `override` constants that are set.
     pub fn constants(&self) -> &BTreeMap<String, f64> {
         &self.constants
     }
 
-    /// Allowed absolute error of a float, and allowed relative error.
+    /// Returns the allowed absolute and relative error of floats.
     pub fn tolerance(&self) -> (f64, f64) {
         self.tolerance
     }
 
-    /// Its test cases.
+    /// Returns the test cases.
     pub fn cases(&self) -> &[Case] {
         &self.cases
     }
 
-    /// The same operation in plain loops, if the manifest names a shader for that.
+    /// Returns the reference, the same operation in plain loops, if the manifest names a shader for
+    /// it.
     pub fn reference(&self) -> Option<&Pack> {
         self.reference.as_deref()
     }
 
-    /// Names in the shapes and the launch: the sizes.
+    /// Returns the names of the sizes: those in shapes, in parameters and in the launch.
     fn symbols(&self) -> Vec<&str> {
         let mut names = Vec::new();
         let shapes = self.inputs.iter().chain(&self.outputs).flat_map(|tensor| &tensor.shape);

@@ -1,12 +1,12 @@
-//! Renumbers the bindings of a shader in its text, which preserves line numbers.
+//! Renumbers the bindings of a shader in its text, preserving line numbers.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
 
 use warploom_wgsl::source::{Scan, is_word, without_comments};
 
-/// The text with `@group(0) @binding(n)` for each variable in `places`, replacing any previous
-/// numbers.
+/// Returns the text with the group and binding of each variable in `places` replaced with group 0
+/// and the given binding.
 pub(super) fn renumber(text: &str, places: &BTreeMap<String, u32>) -> String {
     let code = without_comments(text);
     let mut edits: Vec<(Range<usize>, String)> = Vec::new();
@@ -55,7 +55,7 @@ pub(super) fn renumber(text: &str, places: &BTreeMap<String, u32>) -> String {
     out
 }
 
-/// The name of a variable, after `var`.
+/// Scans the rest of a declaration after `var`, up to the variable's name, and returns the name.
 fn variable<'a>(scan: &mut Scan<'a>) -> &'a str {
     if scan.peek() == Some(b'<') {
         let rest = &scan.code[scan.at..];

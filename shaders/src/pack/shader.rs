@@ -1,4 +1,4 @@
-//! Reflection of a user's shader: entry point, buffers, parameters, constants.
+//! Reflection of a user's shader: entry point, buffers, parameters and constants.
 
 use std::collections::BTreeMap;
 
@@ -13,14 +13,15 @@ use warploom_core::base::DType;
 use warploom_core::error::{Error, Result};
 use warploom_wgsl::source::{self, Override, Words};
 
-/// Maximum bytes of a shader.
+/// Maximum size of a shader in bytes.
 pub(super) const MAX_BYTES: usize = 1 << 20;
-/// Maximum words of a parameter block.
+/// Maximum number of words in a parameter block.
 const MAX_WORDS: u32 = 1024;
-/// First binding of variables that the entry point does not use, clear of those that it uses.
+/// First binding number for variables that the entry point does not use, above the numbers of those
+/// that it uses.
 const UNUSED: u32 = 900;
 
-/// A shader, validated.
+/// A validated shader.
 #[derive(Clone, Debug)]
 pub(super) struct Shader {
     /// The file's name, for messages.
@@ -40,15 +41,15 @@ pub(super) struct Shader {
 pub(super) struct Buffer {
     pub(super) name: String,
     pub(super) line: u32,
-    /// Declared `read_write`.
+    /// Whether it is declared `read_write`.
     pub(super) writable: bool,
     /// The scalar type of all its elements.
     pub(super) dtype: DType,
-    /// Array stride in words.
+    /// Array stride in words, or 1 if it is not an array.
     pub(super) words: u32,
     /// Minimum size in bytes.
     pub(super) least_bytes: u32,
-    /// Whether the shader reads the array's length.
+    /// Whether the shader reads the array's length, so that the bound range must match the tensor.
     pub(super) exact: bool,
 }
 
@@ -67,7 +68,7 @@ pub(super) struct Field {
     pub(super) name: String,
     /// Index of the first word.
     pub(super) at: u32,
-    /// Components of a vector.
+    /// Number of components; 1 for a scalar.
     pub(super) lanes: u32,
     pub(super) dtype: DType,
 }
@@ -76,12 +77,12 @@ pub(super) struct Field {
 pub(super) type Constants = BTreeMap<String, f64>;
 
 impl Shader {
-    /// Parses and validates a file, and finds the resources of its entry point. `choose` gives the
-    /// values of its overrides.
+    /// Parses and validates a file, and finds the resources of its entry point. `choose` returns
+    /// the values of its overrides.
     ///
     /// # Errors
-    /// Compile, with file, line and column; bad file, for features that a pack may not use; errors
-    /// of `choose`.
+    /// Compile, with file, line and column, if the text is not valid; bad file if it is too large
+    /// or uses a feature that a pack may not use; any error that `choose` returns.
     pub(super) fn read(
         file: &str,
         text: &str,
@@ -116,7 +117,7 @@ impl Shader {
         Ok((found, constants))
     }
 
-    /// The variables that the entry point uses.
+    /// Finds and checks the variables that the entry point uses.
     fn variables(&mut self, words: &Words, module: &Module, info: &ModuleInfo) -> Result<()> {
         let number = self.number(module);
         let uses = info.get_entry_point(number);
@@ -175,18 +176,18 @@ impl Shader {
         }
     }
 
-    /// Threads of a workgroup with these constants.
+    /// Returns the threads per workgroup with these constants.
     ///
     /// # Errors
-    /// Compile or invalid, with file and line: a constant that the shader does not have, that has
-    /// no value or with which the shader is invalid.
+    /// Compile or invalid, with file and line, if the shader lacks a constant, an override has no
+    /// value, or the values make the shader invalid.
     pub(super) fn workgroup(&self, constants: &Constants) -> Result<[u32; 3]> {
         let settled = source::settled(&self.file, &self.text, Some(&self.entry), constants)?;
         let (module, _) = source::parse(&Words::settled(&self.file, &self.text, &settled))?;
         Ok(module.entry_points[self.number(&module)].workgroup_size)
     }
 
-    /// The index of the entry point in a module of this text.
+    /// Returns the index of the entry point in a module of this text.
     fn number(&self, module: &Module) -> usize {
         let is = |point: &naga::EntryPoint| {
             point.stage == ShaderStage::Compute && point.name == self.entry
@@ -194,10 +195,11 @@ impl Shader {
         module.entry_points.iter().position(is).unwrap_or_default()
     }
 
-    /// The text with the parameters at binding 0 and buffers from binding 1, in this order.
+    /// Returns the text with the parameters at binding 0 and these buffers from binding 1, in
+    /// order.
     ///
     /// # Errors
-    /// Compile, if the renumbered text does not validate.
+    /// Compile if the renumbered text does not parse or keeps one of the old bindings.
     pub(super) fn renumbered(&self, buffers: &[&str]) -> Result<String> {
         let mut places: BTreeMap<String, u32> =
             (1..).zip(buffers).map(|(place, name)| (name.to_string(), place)).collect();
@@ -228,7 +230,7 @@ impl Shader {
     }
 }
 
-/// The name of the selected compute entry point.
+/// Returns the name of the selected compute entry point.
 fn entry_of(file: &str, module: &Module, entry: Option<&str>) -> Result<String> {
     let points = module.entry_points.iter();
     let compute: Vec<&str> =
@@ -251,7 +253,7 @@ fn asks_length(uses: &FunctionInfo, handle: Handle<naga::GlobalVariable>) -> boo
     uses[handle].contains(GlobalUse::QUERY)
 }
 
-/// Element and size of a buffer's type; the caller fills in name and binding.
+/// Returns a buffer with the element and size of a type; the caller fills in the other fields.
 fn buffer(module: &Module, ty: Handle<Type>) -> Result<Buffer, String> {
     let inner = &module.types[ty].inner;
     let mut dtype = None;
@@ -267,7 +269,7 @@ fn buffer(module: &Module, ty: Handle<Type>) -> Result<Buffer, String> {
     Ok(Buffer { name, line, writable: false, dtype, words, least_bytes, exact: false })
 }
 
-/// The only scalar type within a type.
+/// Finds the only scalar type within a type.
 fn numbers(
     module: &Module,
     ty: Handle<Type>,
@@ -325,8 +327,8 @@ fn block(module: &Module, name: &str, line: u32, ty: Handle<Type>) -> Result<Blo
     Ok(Block { name: name.into(), line, words, fields })
 }
 
-/// The scalars and vectors of a part of the block. Elements of arrays and columns of matrices are
-/// named `part[0]`, fields of structs `part.name`.
+/// Appends the scalars and vectors of a part of the block, at byte offset `at`, to `fields`.
+/// Elements of arrays and columns of matrices are named `part[0]`, fields of structs `part.name`.
 fn flatten(
     module: &Module,
     name: String,

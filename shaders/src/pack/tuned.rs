@@ -1,6 +1,6 @@
 //! The fastest constants found, stored per device in the pack's folder.
 //!
-//! They are only hints: a file that is unreadable, belongs to another shader or names constants
+//! They are only hints: a file that is unreadable, belongs to a different shader or names constants
 //! that do not exist is ignored.
 
 use std::collections::BTreeMap;
@@ -15,12 +15,12 @@ use warploom_core::error::{Error, Result};
 
 /// The file's name.
 const FILE: &str = "tuned.json";
-/// Maximum bytes of the file.
+/// Maximum size of the file in bytes.
 const MAX_BYTES: usize = 1 << 18;
-/// Maximum devices that are remembered.
+/// Maximum number of devices that are remembered.
 const MAX_DEVICES: usize = 256;
 
-/// Constants, and the workgroup's size with them.
+/// Constants, and the workgroup size that they result in.
 pub(super) type Tuned = (BTreeMap<String, f64>, [u32; 3]);
 
 #[derive(Default, Serialize, Deserialize)]
@@ -32,11 +32,12 @@ struct File {
 }
 
 impl Pack {
-    /// Stores these constants in the folder for a device, for [`Pack::call_on`] with the same name.
+    /// Stores these constants for a device in the pack's folder; [`Pack::call_on`] uses them for
+    /// the same device name.
     ///
     /// # Errors
-    /// Invalid, for a pack without a folder; compile, for constants that the shader does not have;
-    /// io.
+    /// Invalid if the pack has no folder or the manifest does not tune a constant; compile or
+    /// invalid if the shader is not valid with the values; io if the file cannot be written.
     pub fn keep_tuned(&mut self, device: &str, constants: &BTreeMap<String, f64>) -> Result<()> {
         let folder = self.folder.clone();
         let folder = folder.ok_or_else(|| Error::invalid("the pack is from no folder"))?;
@@ -58,7 +59,7 @@ impl Pack {
         std::fs::write(&part, text).and_then(|()| std::fs::rename(&part, &path)).map_err(failed)
     }
 
-    /// The constants stored for this shader; empty if none fit.
+    /// Reads the constants stored for this shader; a file that does not fit is ignored.
     pub(super) fn read_tuned(&mut self, folder: &Path) {
         let path = folder.join(FILE);
         if !path.exists() {
@@ -80,7 +81,7 @@ impl Pack {
         }
     }
 
-    /// The manifest's constants overridden by these.
+    /// Returns the manifest's constants overridden by these, and the workgroup size.
     fn with_tuned(&self, constants: &BTreeMap<String, f64>) -> Result<Tuned> {
         if let Some(name) = constants.keys().find(|name| !self.tune.contains_key(*name)) {
             return Err(Error::invalid(format!("the manifest does not tune {name}")));

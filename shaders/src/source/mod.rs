@@ -1,4 +1,4 @@
-//! From a catalogue spec to WGSL text.
+//! Turns catalogue specs into WGSL text.
 //!
 //! Assets are the files of `shaders/`, embedded; `shaders/README.md` documents their syntax. Equal
 //! specs give equal text.
@@ -16,7 +16,7 @@ use warploom_core::error::{Error, Result};
 
 macro_rules! assets {
     ($($name:literal: $path:literal,)*) => {
-        /// Name (without folder and ending), path in the package and text of every shader file.
+        /// Every shader file: name without folder and extension, path in the package, and text.
         pub const ASSETS: &[(&str, &str, &str)] = &[
             $(($name, concat!("shaders/", $path), include_str!(concat!("../../", $path))),)*
         ];
@@ -165,20 +165,20 @@ assets! {
     "mma_q8_0x8": "shared/mma_q8_0x8.wgsl",
 }
 
-/// Suffix of kernels whose file has the define `spans`, which adds a binding.
+/// Suffix of kernels that are another kernel's file with the define `spans`, which adds a binding.
 const SPANS: &str = "_spans";
 
-/// Families that share one skeleton, which imports the kernel's own name.
+/// Families whose kernels share a skeleton file; it imports the file with the kernel's own name.
 const SKELETONS: [&str; 3] = ["reduce", "rope", "pool2d"];
 
 fn asset(name: &str) -> Option<&'static str> {
     ASSETS.iter().find(|(n, ..)| *n == name).map(|(.., text)| *text)
 }
 
-/// The text of a shared file of functions, for generated kernels.
+/// Returns the text of a shared file of functions, for generated kernels.
 ///
 /// # Errors
-/// Compile, for a file that does not exist or has an error.
+/// Compile if the file does not exist or has an error.
 pub fn shared_wgsl(name: &str) -> Result<String> {
     let (defines, constants) = (Vec::new(), BTreeMap::new());
     let files = |name: &str| asset(name);
@@ -189,9 +189,9 @@ pub fn shared_wgsl(name: &str) -> Result<String> {
 /// Text that a fusion inserts into an asset; `codegen` prints it.
 #[derive(Debug, Default)]
 pub struct Splice {
-    /// Replacements of files, by name.
+    /// Text that replaces files, by file name.
     pub files: BTreeMap<&'static str, String>,
-    /// Lines after the asset's.
+    /// Lines to append to the asset.
     pub tail: String,
     /// Defines in addition to the spec's, which the catalogue does not list.
     pub defines: Vec<&'static str>,
@@ -199,12 +199,12 @@ pub struct Splice {
     pub constants: Vec<(&'static str, u32)>,
 }
 
-/// The WGSL text of an asset: imports resolved, defines applied, constants set.
+/// Returns the WGSL text of an asset: imports resolved, defines applied and constants set.
 ///
 /// # Errors
-/// Unsupported, for a kernel that is not in the catalogue; invalid, for a define or a constant that
-/// the kernel does not have, or a fusion, which only `codegen` prints; compile, for an error in the
-/// asset. The last two name the asset, and the line if there is one.
+/// Unsupported if the kernel is not in the catalogue; invalid if it lacks a define or a constant of
+/// the spec, or if the spec has a fusion, which only `codegen` prints; compile if the asset has an
+/// error. Invalid and compile errors name the asset, and the line if there is one.
 pub fn asset_wgsl(spec: &AssetSpec) -> Result<String> {
     if spec.fusion.is_some() {
         return Err(Error::invalid(format!("kernel {}: the attachment is not printed", spec.name)));
@@ -212,7 +212,10 @@ pub fn asset_wgsl(spec: &AssetSpec) -> Result<String> {
     spliced_wgsl(spec, &Splice::default())
 }
 
-/// As [`asset_wgsl`], with the text of a fusion.
+/// Same as [`asset_wgsl`], with the text of a fusion.
+///
+/// # Errors
+/// Same as [`asset_wgsl`], except that the spec may have a fusion.
 pub fn spliced_wgsl(spec: &AssetSpec, splice: &Splice) -> Result<String> {
     let (entry, format) = catalogue::find(&spec.name).ok_or_else(|| {
         Error::unsupported(format!("kernel {:?} is not in the catalogue", spec.name))
@@ -251,14 +254,14 @@ pub fn spliced_wgsl(spec: &AssetSpec, splice: &Splice) -> Result<String> {
     })
 }
 
-/// Every variant that ships, for tests: each kernel with each format, each set of defines, and
-/// constants at their defaults and at other values that engines use. [`cooperative_variants`] has
-/// those on cooperative matrices.
+/// Returns every variant that ships, for tests: each kernel with each format, each set of defines,
+/// and constants at their defaults and at other values that engines use. [`cooperative_variants`]
+/// returns those on cooperative matrices.
 pub fn variants() -> Vec<AssetSpec> {
     variants_of(|entry| !entry.is_cooperative())
 }
 
-/// As [`variants`], for kernels on cooperative matrices, which few targets support.
+/// Same as [`variants`], for kernels on cooperative matrices, which few targets support.
 pub fn cooperative_variants() -> Vec<AssetSpec> {
     variants_of(Entry::is_cooperative)
 }
@@ -315,7 +318,7 @@ fn variants_of(which: impl Fn(&Entry) -> bool) -> Vec<AssetSpec> {
 const ONLY_SUBGROUPS: [&str; 4] =
     ["attn_subgroup", "attn_split_kv_fused", "matvec_mma", "quantize_to_f16"];
 
-/// A spec with the constant sets to test.
+/// Returns `base` with each set of constants to test.
 fn constant_sets(entry: &Entry, base: &AssetSpec) -> Vec<AssetSpec> {
     let with = |pairs: &[(&str, u32)]| {
         pairs.iter().fold(base.clone(), |spec, (name, value)| spec.constant(*name, *value))
@@ -408,7 +411,7 @@ fn constant_sets(entry: &Entry, base: &AssetSpec) -> Vec<AssetSpec> {
     sets
 }
 
-/// Constant sets of attention kernels to test, in addition to the defaults.
+/// Returns the constant sets of attention kernels to test, in addition to the defaults.
 fn attention_sets(name: &str, base: &AssetSpec) -> Vec<AssetSpec> {
     let with = |pairs: &[(&str, u32)]| {
         pairs.iter().fold(base.clone(), |spec, (name, value)| spec.constant(*name, *value))
@@ -464,7 +467,7 @@ fn attention_sets(name: &str, base: &AssetSpec) -> Vec<AssetSpec> {
     sets
 }
 
-/// A finite number as a WGSL literal of the same bits.
+/// Formats a finite float as a WGSL literal with the same bits.
 pub fn f32_literal(value: f32) -> String {
     if value.abs() < 1e38 {
         // The shortest digits that give the same bits.

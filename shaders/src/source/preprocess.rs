@@ -1,4 +1,4 @@
-//! The preprocessor of assets: imports, defines, constants, repetition.
+//! The preprocessor of assets: imports, defines, constants and repetition.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -7,10 +7,10 @@ use super::f32_literal;
 use crate::spec::Constant;
 use warploom_core::error::{Error, Result};
 
-/// A file's text by its name without folder and extension.
+/// Looks up a file's text by its name without folder and extension.
 pub(super) type Files<'a> = &'a dyn Fn(&str) -> Option<&'a str>;
 
-/// Names that the lines of a text may refer to.
+/// What directives refer to: files, defines and constants.
 pub(super) struct Source<'a> {
     /// The replacement of `*` in an import.
     pub(super) star: &'a str,
@@ -24,7 +24,7 @@ struct Assembly<'a> {
     source: &'a Source<'a>,
     /// Constants declared so far.
     declared: Vec<String>,
-    /// Values of the `u32` constants so far that are plain numbers.
+    /// Values of the `u32` constants declared so far, if they could be evaluated.
     numbers: BTreeMap<String, u32>,
     /// Files that are already included; each is imported once.
     seen: Vec<String>,
@@ -33,7 +33,7 @@ struct Assembly<'a> {
     body: String,
 }
 
-/// The text of a file followed by `tail`.
+/// Preprocesses a file followed by `tail`, and returns the text.
 pub(super) fn assemble<'a>(file: &str, tail: &str, source: &'a Source<'a>) -> Result<String> {
     let mut run = Assembly {
         source,
@@ -86,7 +86,7 @@ impl Assembly<'_> {
         self.lines(name, &lines)
     }
 
-    /// Lines with their 0-based line numbers in the file.
+    /// Processes lines, given with their 0-based line numbers in the file.
     fn lines(&mut self, name: &str, lines: &[(usize, String)]) -> Result<()> {
         let mut open: Vec<Branch> = Vec::new();
         let mut at = 0;
@@ -169,8 +169,8 @@ impl Assembly<'_> {
         }
     }
 
-    /// Expands `#repeat LETTER COUNT`: its lines COUNT times, with `$LETTER` as the round's number.
-    /// COUNT is a number or a constant of an earlier line.
+    /// Expands `#repeat LETTER COUNT`: repeats the lines COUNT times, with `$LETTER` replaced by 0,
+    /// 1 and so on. COUNT is a literal or an earlier constant.
     fn repeat<'w>(
         &mut self,
         name: &str,
@@ -190,7 +190,8 @@ impl Assembly<'_> {
         Ok(())
     }
 
-    /// Records `const NAME: u32 = EXPRESSION;` of numbers and recorded constants, for `#repeat`.
+    /// Records the value of `const NAME: u32 = EXPRESSION;` for `#repeat`, if the expression
+    /// consists of literals and recorded constants.
     fn note_number(&mut self, line: &str) {
         let parsed = line
             .strip_prefix("const ")
@@ -203,7 +204,7 @@ impl Assembly<'_> {
         }
     }
 
-    /// `override NAME: u32 = default;` as `const NAME: u32 = value;`.
+    /// Turns `override NAME: u32 = default;` into `const NAME: u32 = value;`.
     fn constant(&mut self, line: &str) -> Result<String, String> {
         let parsed = line
             .trim()
@@ -232,7 +233,7 @@ impl Assembly<'_> {
     }
 }
 
-/// Integer arithmetic over numbers and named constants: `(A * 8u + B - 1u) / B`.
+/// Evaluator of integer arithmetic over literals and named constants: `(A * 8u + B - 1u) / B`.
 struct Arithmetic<'a> {
     left: &'a str,
     numbers: &'a BTreeMap<String, u32>,
@@ -269,11 +270,11 @@ impl Arithmetic<'_> {
         let end = self.left.find(|c: char| !c.is_ascii_alphanumeric() && c != '_');
         let (word, left) = self.left.split_at(end.unwrap_or(self.left.len()));
         self.left = left.trim_start();
-        let told = self.numbers.get(word).copied();
-        told.or_else(|| word.strip_suffix('u').unwrap_or(word).parse().ok())
+        let known = self.numbers.get(word).copied();
+        known.or_else(|| word.strip_suffix('u').unwrap_or(word).parse().ok())
     }
 
-    /// The next character, if it is one of these.
+    /// Consumes and returns the next character, if it is one of these.
     fn one_of(&mut self, signs: &str) -> Option<char> {
         let sign = self.left.chars().next().filter(|c| signs.contains(*c))?;
         self.left = self.left[1..].trim_start();
@@ -281,7 +282,7 @@ impl Arithmetic<'_> {
     }
 }
 
-/// Number of lines before the `#end` that closes a `#repeat`.
+/// Returns the number of lines before the `#end` that closes a `#repeat`.
 fn repeat_len(lines: &[(usize, String)]) -> Option<usize> {
     let mut depth = 0;
     lines.iter().position(|(_, line)| {

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-/// Replaces fields of `params` by these words, keyed by index in the block. The block itself is
-/// unchanged. Non-finite floats are left as fields: WGSL has no such constants.
+/// Replaces uses of fields of `params` with constants: the given words, by index in the block. The
+/// block's declaration is unchanged. Non-finite floats stay fields: WGSL has no such constants.
 pub(super) fn settle(text: &str, words: &BTreeMap<u32, u32>) -> String {
     let numbers = numbers(text, words);
     let mut out = String::with_capacity(text.len());
@@ -24,7 +24,7 @@ pub(super) fn settle(text: &str, words: &BTreeMap<u32, u32>) -> String {
     out
 }
 
-/// The number of each field that has one.
+/// Returns, by field name, the WGSL constant of each field whose word is given.
 fn numbers<'a>(text: &'a str, words: &BTreeMap<u32, u32>) -> BTreeMap<&'a str, String> {
     let Some((_, block)) = text.split_once("struct Params {") else { return BTreeMap::new() };
     let block = block.split_once('}').map_or(block, |(block, _)| block);

@@ -1,9 +1,9 @@
 //! Flash attention for prefill on tensor cores (cooperative matrices), with keys and values in f16.
 //!
-//! Kin to FlashAttention, with two passes over the keys: the softmax maxima first, then the sums. A
-//! cooperative matrix has no row scaling, so accumulators cannot be rescaled as a running maximum
-//! grows (online softmax), and scores are computed twice. Queries and softmax weights are f16,
-//! which the graph must allow (`ComputeMode::F16`).
+//! Similar to FlashAttention, but with two passes over the keys: the first computes the softmax
+//! maxima, the second the sums. A cooperative matrix has no row scaling, so accumulators cannot be
+//! rescaled as a running maximum grows (online softmax), and scores are computed twice. Queries and
+//! softmax weights are f16, which the graph must allow (`ComputeMode::F16`).
 
 use crate::base::{ComputeMode, DType, Dim};
 use crate::engine::attention::single_pass::{groups_fit, in_quads, reads, spans, units};
@@ -17,18 +17,20 @@ use crate::ir::Op;
 use crate::kernel::AssetSpec;
 use crate::kernel::catalogue::PREFILL_TOKENS;
 
-/// Maximum elements of a head.
+/// Maximum head dimension.
 const MOST_HEAD: u32 = 128;
-/// Elements of a head in one matrix.
+/// Side of a cooperative matrix; the head dimension is a multiple of it.
 const SIDE: u32 = 16;
-/// Subgroups of a workgroup, each with 16 tokens.
+/// Subgroups per workgroup; each computes 16 tokens.
 const SUBGROUPS: u32 = 4;
-/// Share of a device's peak that is reached, as for `attn_prefill`.
+/// Fraction of the peak arithmetic rate that the kernel reaches; the same estimate as for
+/// `attn_prefill`.
 const EFFICIENCY: f64 = 0.2;
-/// Multiply-adds per score and weight: two for the score.
+/// Multiply-adds per query, key and element of a head: two for the score, which is computed twice,
+/// and one for the weighted sum of values.
 const PRODUCTS: f64 = 3.0;
 
-/// `attn_coop`.
+/// Engine for the kernel `attn_coop`.
 pub(in crate::engine) struct CoopAttention {
     id: EngineId,
 }
@@ -39,15 +41,16 @@ impl CoopAttention {
     }
 }
 
-/// Upper bounds of tokens and heads, elements of a head, upper bound of keys.
+/// Returns the upper bounds of the tokens, heads, head dimension and keys, in this order.
 fn sizes(query: &Query) -> Option<[u64; 4]> {
     let [q, k, ..] = query.operands else { return None };
     let upper = |dim: &Dim| query.upper(dim).ok();
     Some([upper(&q.shape[0])?, upper(&q.shape[1])?, upper(&q.shape[2])?, upper(&k.shape[0])?])
 }
 
-/// Bytes of workgroup memory: keys or values in f16, weights in f16, scores, a word per thread, and
-/// the number of keys; rows are padded by 16 bytes.
+/// Returns the size in bytes of a workgroup's memory: a tile of keys or values in f16, softmax
+/// weights in f16, scores in f32, a word per thread, and the number of keys. Rows are padded by 16
+/// bytes.
 fn memory(head: u32, keys: u32, threads: u32) -> u32 {
     let tile = keys * (2 * head + 16);
     tile + PREFILL_TOKENS * (2 * keys + 16 + 4 * keys + 16) + 4 * threads + 16

@@ -1,5 +1,5 @@
-//! Grouped-query attention (GQA) in one pass with an online softmax (as FlashAttention, without
-//! matrix hardware), and rotary positions.
+//! Grouped-query attention (GQA) in one pass with an online softmax (as in FlashAttention, but
+//! without tensor cores), and rotary position embeddings.
 //!
 //! Keys and values are read in place from the KV cache for every group of query heads; no engine
 //! expands the key heads to the query heads.
@@ -15,40 +15,40 @@ use crate::kernel::AssetSpec;
 use crate::kernel::catalogue::{F16_KV, IN_ORDER, MAX_HEAD_DIM, POINT_GROUP, PREFILL_TOKENS};
 use crate::provider::{DeviceKind, DeviceProfile};
 
-/// Maximum tokens for the decode kernel.
+/// Maximum number of tokens at which the decode kernels are preferred to `attn_prefill`.
 pub(in crate::engine) const FEW_TOKENS: u64 = 8;
 
-/// Latency of a workgroup of `attn_decode` for each tile of 256 keys, in launches per element of a
-/// head. Measured on an H200 from 1,024 to 4,096 keys: 7.9 us a tile with heads of 128; about 5
-/// with heads of 64, in which the share of the timestamps is a guess.
+/// Latency of an `attn_decode` workgroup per tile of 256 keys, in launch times per element of a
+/// head. Measured on an H200 with 1,024 to 4,096 keys: 7.9 us per tile with a head dimension of
+/// 128; about 5 us with 64, with a guess of the timestamps' share.
 const TILE_WAIT: f64 = 0.03;
-/// The same of `attn_prefill`: 217 us for 512 keys with heads of 128 there, with 32 workgroups as
-/// with 256.
+/// The same latency for `attn_prefill`. Measured on an H200 with a head dimension of 128: 217 us
+/// for 512 keys, with 32 workgroups as well as with 256.
 const PREFILL_WAIT: f64 = 0.42;
-/// Share of keys and values that the decode kernel reads from memory again for each further token;
-/// the rest is cached.
+/// Fraction of the keys and values that the decode kernel reads from memory again for each further
+/// token; the rest is cached.
 const READ_AGAIN: f64 = 0.1;
 
-/// Workgroups that a device runs at once (its compute units); a guess by kind if the profile has
-/// none.
+/// Returns the number of compute units of a device; a guess by kind of device if the profile does
+/// not report it.
 pub(in crate::engine) fn units(profile: &DeviceProfile) -> f64 {
     match (profile.compute_units, profile.kind) {
         (0, DeviceKind::Discrete) => 128.0,
         (0, DeviceKind::Integrated) => 16.0,
         (0, _) => 8.0,
-        (told, _) => f64::from(told),
+        (reported, _) => f64::from(reported),
     }
 }
 
-/// Whether a launch of this many workgroups leaves half of the device or more idle.
+/// Returns whether a launch of `groups` workgroups leaves at least half of the device idle.
 pub(in crate::engine) fn leaves_idle(profile: &DeviceProfile, groups: f64) -> bool {
     2.0 * groups <= units(profile)
 }
 
-/// Whether workgroups, one per head, produce whole blocks of 32 columns.
+/// Checks that workgroups, one per head, can quantise their output in whole blocks of 32 columns.
 ///
 /// # Errors
-/// The reason, if they do not.
+/// Returns the reason if they cannot.
 pub(in crate::engine) fn whole_blocks(query: &Query) -> Result<(), String> {
     let head = query.operands.first().and_then(|q| q.shape.dims().last()?.as_const());
     match head {
@@ -58,7 +58,7 @@ pub(in crate::engine) fn whole_blocks(query: &Query) -> Result<(), String> {
     }
 }
 
-/// `attn_decode` or `attn_prefill`.
+/// Engine for the kernel `attn_decode` or `attn_prefill`.
 pub(in crate::engine) struct Attention {
     id: EngineId,
     prefill: bool,
@@ -148,7 +148,7 @@ impl Engine for Attention {
         let penalty = if self.prefill == few { 4.0 } else { 1.0 };
         let again = if self.prefill || !large { 1.0 } else { READ_AGAIN };
         let bytes = query.total_bytes() * (1.0 + again * (passes - 1.0).max(0.0)) * penalty;
-        // One workgroup waits for its tiles of keys in turn.
+        // Each workgroup waits for its tiles of keys one after another.
         let idle = leaves_idle(query.profile, rows * heads);
         let head = query.upper(&q.shape[2]).unwrap_or(1) as f64;
         let wait = if self.prefill && large { PREFILL_WAIT } else { TILE_WAIT };
@@ -197,10 +197,10 @@ impl Engine for Attention {
     }
 }
 
-/// Whether the kernels read operands of these types.
+/// Checks that the kernels support the types of the operands.
 ///
 /// # Errors
-/// The reason, if they do not.
+/// Returns the reason if they do not.
 pub(in crate::engine) fn reads(query: &Query) -> Result<(), String> {
     match query.operands {
         [q, k, v, ..] if q.dtype == DType::F32 && k.dtype == v.dtype => match k.dtype {
@@ -211,11 +211,11 @@ pub(in crate::engine) fn reads(query: &Query) -> Result<(), String> {
     }
 }
 
-/// Whether the grid has a workgroup for every head along one axis, and along another for all
-/// tokens, at `tokens` per workgroup.
+/// Checks that the grid is large enough for every head along one axis, and along another for all
+/// tokens at `tokens` per workgroup.
 ///
 /// # Errors
-/// The reason, if it has not.
+/// Returns the reason if it is not.
 pub(in crate::engine) fn groups_fit(query: &Query, tokens: u32) -> Result<(), String> {
     let [q, ..] = query.operands else { return Err(OTHER_OPERATION.into()) };
     let size = |axis: usize| query.upper(&q.shape[axis]).map_err(|e| e.to_string());
@@ -229,7 +229,7 @@ pub(in crate::engine) fn groups_fit(query: &Query, tokens: u32) -> Result<(), St
     }
 }
 
-/// Query, keys and values, with heads that have no gaps.
+/// Returns the queries, keys and values; those whose heads are not contiguous are copied.
 pub(in crate::engine) fn operands(query: &Query, out: &mut Lowering) -> Result<[View; 3]> {
     let mut inner = |i: usize| {
         let view = &query.operands[i];
@@ -241,13 +241,13 @@ pub(in crate::engine) fn operands(query: &Query, out: &mut Lowering) -> Result<[
     Ok([inner(0)?, inner(1)?, inner(2)?])
 }
 
-/// The spans of keys visible to each token: the fourth operand.
+/// Returns the fourth operand, if there is one: the span of keys that each token attends to.
 pub(in crate::engine) fn spans<'a>(query: &'a Query) -> Option<&'a View> {
     query.operands.get(3)
 }
 
-/// Upper bounds of the tokens that read a key and of the keys that a token reads. Each of several
-/// sequences has its own keys, with equal room.
+/// Returns upper bounds of the number of tokens that read a key and of keys that a token reads.
+/// With spans, each token is assumed to have an equal share of the keys to itself.
 pub(in crate::engine) fn readers_and_keys(query: &Query, [q, k]: [&View; 2]) -> (f64, f64) {
     let [tokens, keys] = [q, k].map(|view| query.upper(&view.shape[0]).unwrap_or(1).max(1));
     match spans(query) {
@@ -258,9 +258,9 @@ pub(in crate::engine) fn readers_and_keys(query: &Query, [q, k]: [&View; 2]) -> 
 
 /// Positions of the tokens among the keys.
 pub(in crate::engine) enum Place {
-    /// Consecutive, from this key on.
+    /// Consecutive positions, starting at this key.
     Past(Dim),
-    /// Each at the end of its span.
+    /// Each token is at the end of its span of keys.
     Spans(Box<View>),
 }
 
@@ -273,7 +273,7 @@ impl Place {
         }
     }
 
-    /// The variant of a kernel for these positions.
+    /// Returns the name of the variant of kernel `name` for these positions.
     pub(in crate::engine) fn kernel(&self, name: &'static str) -> &'static str {
         match (self, name) {
             (Place::Past(_), name) => name,
@@ -287,11 +287,11 @@ impl Place {
 }
 
 impl Call {
-    /// Sets offset, token stride and head stride of queries, keys and values, and binds them: three
-    /// dimensions each, with the elements of a head contiguous.
+    /// Sets the offset, token stride and head stride of the queries, keys and values, and binds
+    /// them. Each view has three dimensions, and the elements of a head are contiguous.
     ///
     /// # Errors
-    /// As [`Call::dim`].
+    /// Same as [`Call::dim`].
     pub fn heads(mut self, views: [&View; 3]) -> Result<Call> {
         const NAMES: [[&str; 3]; 3] = [
             ["q_offset", "q_token_stride", "q_head_stride"],
@@ -309,7 +309,8 @@ impl Call {
         Ok(self)
     }
 
-    /// Sets all parameters of an attention kernel but the token positions; binds q, k and v.
+    /// Sets every parameter of an attention kernel except the token positions, and binds q, k and
+    /// v.
     pub(in crate::engine) fn attention(self, query: &Query, [q, k, v]: [&View; 3]) -> Result<Call> {
         let Op::Attention { scale, causal, window, .. } = query.op else {
             return Err(Error::invalid(format!("{} is not attention", query.op.name())));
@@ -327,7 +328,7 @@ impl Call {
             .f32("scale", *scale))
     }
 
-    /// Sets the token positions, and binds their spans.
+    /// Sets the position of the first token, or binds the spans of the tokens.
     pub(in crate::engine) fn place(self, place: &Place) -> Result<Call> {
         match place {
             Place::Past(past) => self.dim("past", past),
@@ -338,7 +339,8 @@ impl Call {
     }
 }
 
-/// Whether every head begins at a multiple of four elements and has such a length.
+/// Returns whether every head starts at a multiple of four elements and has a multiple of four
+/// elements.
 pub(in crate::engine) fn in_quads(views: [&View; 3]) -> bool {
     views.into_iter().all(|view| {
         let mut dims = view.layout.strides[..2].iter();
@@ -347,9 +349,9 @@ pub(in crate::engine) fn in_quads(views: [&View; 3]) -> bool {
     })
 }
 
-/// Measured on an H200 at 4,096 keys: 42 us with 256 threads and four-word reads, 361 us with 64
-/// and neither. Through lavapipe one token with 256 keys takes 750 us with 256 threads, 490 with
-/// 32.
+/// Returns the knob for the threads of an `attn_decode` workgroup. Measured on an H200 with 4,096
+/// keys: 42 us with 256 threads and `vec4` reads, 361 us with 64 threads and scalar reads. On
+/// lavapipe, one token with 256 keys takes 750 us with 256 threads and 490 us with 32.
 fn threads(query: &Query) -> Knob {
     let most = query.profile.max_threads_per_workgroup.min(256);
     let wanted = match query.profile.kind {
@@ -364,7 +366,7 @@ fn threads(query: &Query) -> Knob {
     )
 }
 
-/// `rope_*`.
+/// Engine for the kernels `rope_*`.
 pub(in crate::engine) struct Rope {
     id: EngineId,
 }

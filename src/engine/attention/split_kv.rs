@@ -2,9 +2,9 @@
 //! keys split over workgroups.
 //!
 //! `attn_split_kv` computes partial results (output, maximum and sum) of slices of the keys;
-//! `attn_split_kv_reduce` reduces them in a second launch. Planning fixes the number of slices, from the
-//! device and the upper bound of keys. Their length is known at each run; slices left empty by a
-//! short past end at once.
+//! `attn_split_kv_reduce` reduces them in a second launch. Planning chooses the number of slices
+//! from the device and the upper bound of keys. Their length depends on the keys of a run;
+//! workgroups whose slices are empty because the past is short exit at once.
 
 use crate::base::{DType, Dim, Shape};
 use crate::engine::attention::single_pass::{
@@ -20,26 +20,27 @@ use crate::kernel::AssetSpec;
 use crate::kernel::catalogue::{F16_KV, MAX_HEAD_DIM, MAX_SPLITS};
 use crate::provider::DeviceKind;
 
-/// Slices are multiples of this many keys.
+/// The number of keys in a slice is a multiple of this.
 const GRANULE: u64 = 32;
-/// Workgroups per workgroup that the device runs at once.
+/// Target number of workgroups per compute unit.
 const OVERSUBSCRIBED: f64 = 2.0;
-/// Most query heads of a workgroup.
+/// Maximum query heads per workgroup.
 const MOST_HEADS: u32 = 8;
-/// Threads of a workgroup of `attn_split_kv`; halved until its memory suffices.
+/// Threads per workgroup of `attn_split_kv`; halved if workgroup memory does not suffice.
 const SPLIT_THREADS: u32 = 128;
-/// Threads of a workgroup of `attn_split_kv_reduce`.
+/// Threads per workgroup of `attn_split_kv_reduce`.
 const COMBINE_THREADS: u32 = 256;
 /// Words of workgroup memory that every device has.
 const MEMORY_WORDS: u32 = 4096;
 
-/// Share of a large device's bandwidth that is reached if one workgroup per head would leave most
-/// of it idle: query heads of a workgroup read keys and values once. Measured on an H200, 32 heads
-/// of 128 over 8 key heads, 128 keys: 7.1 us, `attn_decode` 10.0. With 9 heads of 64 one launch is
-/// still estimated to take less.
+/// Fraction of the bandwidth of a discrete GPU that the kernel reaches if one workgroup per head
+/// would leave at least half of the device idle: the query heads of a workgroup share their reads
+/// of keys and values. Measured on an H200 with 32 heads of dimension 128, 8 key heads and 128
+/// keys: 7.1 us, against 10.0 us for `attn_decode`. With 9 heads of dimension 64, a single launch
+/// is still estimated to be faster.
 const SPREAD: f64 = 0.35;
 
-/// `attn_split_kv` and `attn_split_kv_reduce`.
+/// Engine that launches `attn_split_kv`, then `attn_split_kv_reduce`.
 pub(in crate::engine) struct SplitAttention {
     id: EngineId,
 }
@@ -52,17 +53,18 @@ impl SplitAttention {
 
 /// How keys and heads are split.
 struct Cut {
-    /// Slices of the keys.
+    /// Number of slices of the keys.
     splits: Knob,
-    /// Query heads of a workgroup.
+    /// Query heads per workgroup.
     heads: u32,
-    /// Workgroups of a kv head.
+    /// Number of workgroups that share the query heads of one KV head.
     chunks: u64,
-    /// Threads of a workgroup of `attn_split_kv`.
+    /// Threads per workgroup of `attn_split_kv`.
     threads: u32,
 }
 
-/// Tokens, heads, kv heads, elements of a head and keys at the upper ends of the class.
+/// Returns the tokens, heads, KV heads, head dimension and keys at the upper ends of the shape
+/// class.
 fn uppers(query: &Query) -> Result<[u64; 5]> {
     let [q, k, ..] = query.operands else {
         return Err(Error::invalid(format!("{} operands of attention", query.operands.len())));
@@ -76,7 +78,7 @@ fn cut(query: &Query) -> Result<Cut> {
     let group = heads.div_ceil(kv_heads).max(1);
     let mut chunks = group.div_ceil(u64::from(MOST_HEADS));
     let mut threads = SPLIT_THREADS;
-    // Of the kernel without vec4, which needs no less memory.
+    // Sized for the kernel without `vec4`, which needs at least as much memory.
     let words = |threads: u32, heads: u64| {
         let (heads, teams) = (heads as u32, (threads / (head_dim as u32 / 4).max(1)).max(1));
         heads * teams * head_dim as u32 + heads * (threads / 4) * 7 + 2 * heads
@@ -148,12 +150,13 @@ impl Engine for SplitAttention {
         let splits = cut.splits.value(query.knobs);
         let part = 8.0 * f64::from(splits) * query.output_elements();
         let bytes = query.total_bytes() * readers + part;
-        // As for `attn_decode`, the tiles of a slice are processed in turn; they are smaller.
+        // As in `attn_decode`, the tiles of a slice are processed one after another; they are
+        // smaller.
         let tiles = (keys / f64::from(splits * cut.threads / 4)).ceil();
         let idle = query.profile.kind == DeviceKind::Discrete
             && leaves_idle(query.profile, (tokens * heads) as f64);
         let efficiency = if idle { SPREAD } else { 0.2 };
-        // So are the heads of a workgroup.
+        // The heads of a workgroup are also processed one after another.
         let turns = 0.2 * tiles + 0.1 * f64::from(cut.heads);
         Cost { bytes, flops, dispatches: 2.0 + turns, efficiency }
     }
@@ -229,7 +232,8 @@ pub(in crate::engine) mod tests {
 
     const PAST: Symbol = Symbol::new("past");
 
-    /// Kernels and grids of the attention of one token over up to this many keys of a type.
+    /// Returns the kernels and grids for the attention of one token over up to `keys` keys of type
+    /// `kv_type`.
     pub(in crate::engine) fn kernels_on(
         profile: &DeviceProfile,
         [heads, kv_heads, head_dim]: [i64; 3],
@@ -256,7 +260,7 @@ pub(in crate::engine) mod tests {
     }
 
     fn kernels(heads: [i64; 3], keys: u64, kind: DeviceKind, units: u32) -> Vec<String> {
-        // Subgroups of another size than `attn_subgroup` needs.
+        // Subgroup sizes that `attn_subgroup` does not support.
         let profile = DeviceProfile::webgpu_floor("test").with(|p| {
             p.kind = kind;
             p.compute_units = units;

@@ -1,10 +1,10 @@
 //! Flash decoding (split-KV) in a single launch: the last workgroup to finish reduces the partial
-//! results (kin to the last-block reduction of CUDA's `threadFenceReduction` sample).
+//! results (like the last-block reduction of CUDA's `threadFenceReduction` sample).
 //!
-//! Slices of the keys are processed as by `attn_split_kv`, by lanes that share keys as in
-//! `attn_subgroup`. Atomic tickets in words that are zero before and after a run
-//! (`TensorRole::Counters`) show which workgroup is last. WGSL does not order memory between
-//! workgroups, so the kernel is limited to devices whose barriers do.
+//! Keys are split into slices as for `attn_split_kv`, and lanes share keys as in `attn_subgroup`.
+//! Atomic tickets in words that are zero before and after a run (`TensorRole::Counters`) identify
+//! the last workgroup. WGSL does not order memory accesses between workgroups, so the kernel is
+//! limited to devices whose barriers do.
 
 use crate::base::{DType, Dim, Shape};
 use crate::engine::attention::single_pass::{
@@ -20,33 +20,34 @@ use crate::ir::Op;
 use crate::kernel::AssetSpec;
 use crate::kernel::catalogue::{F16_KV, SETTLED, SPREAD_SPLITS};
 
-/// Most query heads of a workgroup: each takes registers for its query and its sums. If the
-/// workgroups of one token leave compute units idle, the calibration may give them one head each.
-/// Llama-3.2-1B, with enough workgroups, made 2,341 tokens/s with two on an H200 through CUDA, and
-/// 2,306 with one.
+/// Maximum query heads per workgroup; each needs registers for its query and its sums. If the
+/// workgroups of one token leave compute units idle, the calibration may choose one head per
+/// workgroup. Measured with enough workgroups, on an H200 through CUDA: Llama-3.2-1B generates
+/// 2,341 tokens/s with two heads per workgroup and 2,306 with one.
 const MOST_HEADS: u64 = 2;
-/// Keys that a small workgroup of one token reads at once, four per subgroup lane, if its heads are
-/// as wide as the calibration asks (`split_kv_small_workgroup_head`).
+/// Keys that a small workgroup of a single token reads at once, four per group of lanes that share
+/// a key. Used if the head dimension is at least `split_kv_small_workgroup_head` of the
+/// calibration.
 const ALONE_GRANULE: u32 = 64;
-/// Capacity of a KV cache from which many keys are in flight: a plan knows the capacity, not the
-/// number of keys. Measured on an H200 with Llama-3.1-8B through CUDA, tokens/s with eight and two:
-/// 561 and 548 after 3,000 keys, 510 and 479 after 7,000, 329 and 269 after 32,768; after 640 two
-/// won.
+/// KV cache capacity, in keys, from which eight keys are in flight instead of two or four. A plan
+/// knows the capacity, but not the number of keys. Measured on an H200 with Llama-3.1-8B through
+/// CUDA, in tokens/s with eight and with two keys: 561 and 548 after 3,000 keys, 510 and 479 after
+/// 7,000, 329 and 269 after 32,768; after 640 keys, two were faster.
 const LONG_CONTEXT: u64 = 8192;
-/// Workgroups per workgroup that the device runs at once.
+/// Target number of workgroups per compute unit.
 const OVERSUBSCRIBED: f64 = 2.0;
 /// Words of workgroup memory that every device has.
 const MEMORY_WORDS: u32 = 4096;
-/// Buffers for partial results and tickets.
+/// Number of additional buffers that the kernel binds: partial results and tickets.
 const SCRATCH: usize = 2;
-/// Cost of tickets and reduction, in launches. Measured on an H200 after 512 to 640 keys, tokens/s
-/// against the better of `attn_subgroup` and `attn_split_kv` in the same build or the one before: through
-/// CUDA Llama-3.1-8B 561 for 539, Llama-3.2-1B 2,141 for 2,060, Qwen2.5-0.5B 1,693 for 1,555,
-/// SmolLM2-135M 2,046 for 1,768; through Vulkan 403 for 388, 1,313 for 1,306, 1,214 for 1,192 and
-/// 1,280 for 1,248.
+/// Cost of tickets and reduction, in launch times. Measured on an H200 after 512 to 640 keys, in
+/// tokens/s, against the faster of `attn_subgroup` and `attn_split_kv` in the same or the previous
+/// build. Through CUDA: Llama-3.1-8B 561 against 539, Llama-3.2-1B 2,141 against 2,060,
+/// Qwen2.5-0.5B 1,693 against 1,555, SmolLM2-135M 2,046 against 1,768. Through Vulkan: 403 against
+/// 388, 1,313 against 1,306, 1,214 against 1,192, and 1,280 against 1,248.
 const TOGETHER: f64 = 0.8;
 
-/// `attn_split_kv_fused`.
+/// Engine for the kernel `attn_split_kv_fused`.
 pub(in crate::engine) struct SpreadAttention {
     id: EngineId,
 }
@@ -59,18 +60,18 @@ impl SpreadAttention {
 
 /// How keys and heads are split.
 struct Cut {
-    /// Threads of a workgroup, keys in flight, slices.
+    /// Knobs for the threads per workgroup, the keys in flight and the number of slices.
     knobs: [Knob; 3],
-    /// Keys that a workgroup reads at once: slices are multiples of them.
+    /// Keys that a workgroup reads at once; the number of keys in a slice is a multiple of it.
     granule: u32,
-    /// Query heads of a workgroup.
+    /// Query heads per workgroup.
     heads: u64,
-    /// Workgroups of a kv head.
+    /// Number of workgroups that share the query heads of one KV head.
     chunks: u64,
-    /// Whether keys of earlier runs are loaded before the kernel waits for the rows of this run
-    /// (programmatic dependent launch). Without overlapping launches it gains nothing, and with
-    /// many keys a workgroup has several iterations, of which the later ones lose more than the
-    /// first gains.
+    /// Whether the kernel loads keys of earlier runs before it waits for the rows of this run
+    /// (programmatic dependent launch). Without overlapping launches this gains nothing. With many
+    /// keys, a workgroup runs several iterations, and the later ones lose more than the first one
+    /// gains.
     early: bool,
 }
 
@@ -80,19 +81,22 @@ impl Cut {
     }
 }
 
-/// Keys that a workgroup reads at once.
+/// Returns the number of keys that a workgroup reads at once, with `keys` in flight per group of
+/// lanes that share a key.
 fn granule(query: &Query, threads: u32, keys: u32) -> Result<u32, String> {
     Ok(threads / lanes(query)? * keys)
 }
 
-/// Lanes that share a key, 16 bytes each.
+/// Returns the number of lanes that share a key; each reads 16 bytes of it.
 fn lanes(query: &Query) -> Result<u32, String> {
     let [_, k, ..] = query.operands else { return Err(OTHER_OPERATION.into()) };
     Ok((head(query)? * k.dtype.bytes() as u32 / 16).max(1))
 }
 
+/// Chooses the knobs and the split of keys and heads.
+///
 /// # Errors
-/// The reason why the kernel does not apply.
+/// Returns the reason why the kernel does not apply.
 fn cut(query: &Query) -> Result<Cut, String> {
     let [q, k, ..] = query.operands else { return Err(OTHER_OPERATION.into()) };
     let upper =
@@ -101,9 +105,9 @@ fn cut(query: &Query) -> Result<Cut, String> {
     let (kv_heads, all) = (upper(k, 1)?.max(1), upper(k, 0)?);
     let size = head(query)?;
     let group = heads.div_ceil(kv_heads).max(1);
-    // Tokens with spans share the capacity. Measured on an H200, eight sequences of Llama-3.1-8B
-    // with eight and two keys in flight: 16.7 and 14.1 us after 544 keys each, 21.8 and 19.4 after
-    // 1,024.
+    // Tokens with spans share the capacity. Measured on an H200 for eight sequences of
+    // Llama-3.1-8B, with eight and with two keys in flight: 16.7 and 14.1 us after 544 keys each,
+    // 21.8 and 19.4 after 1,024.
     let own = if spans(query).is_some() { all / tokens.max(1) } else { all };
     let long = own >= LONG_CONTEXT;
     let alone = tokens == 1 && !long;
@@ -200,8 +204,8 @@ impl Engine for SpreadAttention {
         let many = tokens > FEW_TOKENS as f64 && spans(query).is_none();
         let penalty = if many { 4.0 } else { 1.0 };
         let bytes = query.total_bytes() * readers * penalty;
-        // If heads alone fill the device, split-KV gains nothing, except for tokens that share no
-        // keys on some devices.
+        // If one workgroup per head fills the device, split-KV gains nothing, except on some
+        // devices for tokens that share no keys.
         let apart = spans(query).and(query.profile.calibration.split_kv_sequences_share);
         let efficiency = apart.unwrap_or(if idle { 0.5 } else { 0.35 });
         Cost { bytes, flops: flops * penalty, dispatches: 1.0 + TOGETHER, efficiency }
@@ -252,7 +256,8 @@ mod tests {
     use crate::engine::attention::split_kv::tests::kernels_on;
     use crate::provider::{DeviceKind, DeviceProfile};
 
-    /// The kernel and grid of one token over f16 on a device of 132 compute units.
+    /// Returns the kernel and grid for the attention of one token over f16 keys and values on a
+    /// device with 132 compute units.
     fn kernel(cuda: bool, heads: [i64; 3], keys: u64) -> String {
         let profile = DeviceProfile::webgpu_floor("test").with(|p| {
             p.has_device_scope_barrier = true;

@@ -1,4 +1,4 @@
-//! Attention of few tokens in one launch with an online softmax in subgroups, whose lanes share
+//! Attention of few tokens in one launch, with an online softmax in subgroups whose lanes share
 //! keys.
 
 use crate::base::DType;
@@ -19,7 +19,7 @@ use crate::provider::DeviceKind;
 const LANE_BYTES: i64 = 16;
 /// Maximum words of workgroup memory for partial sums.
 const SUM_WORDS: u32 = 2048;
-/// `attn_subgroup`.
+/// Engine for the kernel `attn_subgroup`.
 pub(in crate::engine) struct LanesAttention {
     id: EngineId,
 }
@@ -30,7 +30,7 @@ impl LanesAttention {
     }
 }
 
-/// Elements of a head, if the kernel supports that size.
+/// Returns the head dimension, if the kernel supports it.
 pub(in crate::engine) fn head(query: &Query) -> Result<u32, String> {
     let [_, k, ..] = query.operands else { return Err(OTHER_OPERATION.into()) };
     let each = LANE_BYTES / k.dtype.bytes() as i64;
@@ -40,7 +40,8 @@ pub(in crate::engine) fn head(query: &Query) -> Result<u32, String> {
     }
 }
 
-/// Whether every head begins at a multiple of 16 bytes.
+/// Returns whether every head is contiguous and starts at a multiple of 16 bytes, for elements of
+/// `bytes` bytes.
 pub(in crate::engine) fn aligned(view: &View, bytes: u64) -> bool {
     let each = LANE_BYTES as u64 / bytes;
     let [token, head, element] = &view.layout.strides[..] else { return false };

@@ -1,8 +1,8 @@
 //! Activation quantisation for GEMV: rows of x rounded to int8 with a scale for each block of
-//! columns (kin to llama.cpp's `quantize_q8_1`).
+//! columns (like llama.cpp's `quantize_q8_1`).
 //!
-//! A launch of `quantize_activations` quantises them, or the kernel before has done so in its quant
-//! epilogue.
+//! Either a launch of `quantize_activations` quantises the rows, or the previous kernel has done so
+//! in its quant epilogue.
 
 use crate::base::{ComputeMode, DType, Dim, Shape};
 use crate::engine::gemm::quantized::quads;
@@ -11,14 +11,14 @@ use crate::engine::{Fusion, PreparedCodes};
 use crate::error::Result;
 use crate::kernel::{AssetSpec, CodeOrder, catalogue, prequant};
 
-/// Threads of a workgroup of `quantize_activations`.
+/// Threads per workgroup of `quantize_activations`.
 const ROUNDING_THREADS: u32 = 256;
-/// Operations to round one number to 8 bits.
+/// Estimated operations to round one value to 8 bits.
 pub(in crate::engine) const ROUNDING: f64 = 6.0;
 
-/// Quantised rows of x from an earlier quant epilogue, for the given code order: the tensor, words
-/// of a row, and the word offsets of its codes and of its scales. Offsets are those of the first
-/// row, or of the first rows that are stored interleaved.
+/// Locates the rows of x that an earlier quant epilogue has quantised in the given order. Returns
+/// their tensor, the words per row, and the word offsets of the int8 values and of the scales. The
+/// offsets are those of the first row, or of the first group of interleaved rows.
 pub(in crate::engine) fn given_codes(
     given: PreparedCodes,
     order: CodeOrder,
@@ -30,9 +30,9 @@ pub(in crate::engine) fn given_codes(
     (given.codes, words, places)
 }
 
-/// Quantises x with a launch of `quantize_activations`: the tensor, words of a row, and the word offsets of
-/// its codes and of its scales. Offsets are those of the first row, or of the first rows that are
-/// stored interleaved.
+/// Adds a launch of `quantize_activations` on x. Returns the tensor of quantised rows, the words
+/// per row, and the word offsets of the int8 values and of the scales. The offsets are those of the
+/// first row, or of the first group of interleaved rows.
 pub(in crate::engine) fn rounded(
     subgroup: bool,
     x: &View,

@@ -1,5 +1,5 @@
-//! Batched GEMM of two computed `f32` tensors with arbitrary strides, register-tiled without matrix
-//! hardware.
+//! Batched GEMM of two computed `f32` tensors with arbitrary strides, without tensor cores: one
+//! result per thread, or register tiles.
 
 use crate::base::{Dim, Format, Shape};
 use crate::engine::gemm::vendor;
@@ -13,21 +13,26 @@ use crate::kernel::AssetSpec;
 use crate::kernel::catalogue::{BATCHED_TILE, IN_ORDER, TILE_QUADS};
 use crate::provider::DeviceKind;
 
-/// Threads of a workgroup of `matmul_batched_tiled`, and the columns of k in one step.
+/// Threads per workgroup of `matmul_batched_tiled`.
 const TILE_THREADS: u32 = 256;
+/// Extent of k per step of a tile.
 const TILE_STEP: u32 = 16;
-/// Share of a GPU's peak that tiles reach: 35 Tflop/s on an H200, where a vendor's library
-/// reaches 51. The figure for a software GPU, whose threads share registers, is a guess.
+/// Fraction of a GPU's peak that `matmul_batched_tiled` reaches: 35 Tflop/s on an H200, where the
+/// vendor GEMM reaches 51.
 const TILES_REACH: f64 = 0.9;
+/// Fraction of a software GPU's peak that `matmul_batched_tiled` reaches: a guess, low because its
+/// threads share registers.
 const SOFTWARE_REACH: f64 = 0.1;
-/// Each thread reuses its loads for 8 x 8 results, so it waits less for memory.
+/// Wave model of the tiles: each thread reuses its loads for 8 x 8 results, so it waits less for
+/// memory.
 const WAVES: Waves = Waves { reads: 0.4 };
-/// Share of a GPU's peak with one result per thread: 2.5 Tflop/s for 256 x 256 on an H200.
-/// Elsewhere a guess.
+/// Fraction of a GPU's peak that `matmul_batched` reaches with one result per thread: 2.5 Tflop/s
+/// for 256 x 256 on an H200.
 const ELEMENTS_REACH: f64 = 0.07;
+/// Fraction of the peak that `matmul_batched` reaches on other devices; a guess.
 const OTHER_REACH: f64 = 0.2;
 
-/// `matmul_batched`.
+/// Engine for the kernel `matmul_batched`.
 pub(in crate::engine) struct MatMul {
     id: EngineId,
 }
@@ -76,7 +81,7 @@ impl Engine for MatMul {
     }
 }
 
-/// `matmul_batched_tiled`.
+/// Engine for the kernel `matmul_batched_tiled`.
 pub(in crate::engine) struct Tiles {
     id: EngineId,
 }
@@ -86,7 +91,7 @@ impl Tiles {
         Tiles { id: EngineId::new("wgsl.matmul_batched_tiled") }
     }
 
-    /// Bytes of workgroup memory of a tile.
+    /// Returns the size in bytes of a tile's workgroup memory.
     fn bytes(tile: Tile) -> u32 {
         16 * TILE_STEP * (tile.rows / 4 + tile.columns / 4)
     }
@@ -172,7 +177,7 @@ impl Engine for Tiles {
     }
 }
 
-/// Whether the query is a product of two `f32` matrices.
+/// Checks that the query is a matrix product of computed `f32` operands.
 fn is_product(query: &Query) -> Result<(), String> {
     if !matches!(query.op, Op::MatMul) {
         return Err(OTHER_OPERATION.into());
@@ -183,8 +188,9 @@ fn is_product(query: &Query) -> Result<(), String> {
     }
 }
 
-/// One launch of a kernel with the parameters of `matmul_batched`. `choose` gets the operands as
-/// they are read, and returns the kernel and the number of tiles for rows and for columns.
+/// Adds one launch of a kernel with the parameters of `matmul_batched`. `choose` receives the
+/// operands as the kernel reads them. It returns the kernel, and functions that map the rows and
+/// the columns of the result to numbers of tiles.
 fn product<F: Fn(&Dim) -> Dim>(
     query: &Query,
     out: &mut Lowering,
@@ -229,8 +235,8 @@ pub(in crate::engine) fn last_two(view: &View) -> [Dim; 2] {
     [view.layout.strides[rank - 2].clone(), view.layout.strides[rank - 1].clone()]
 }
 
-/// The operand with one stride between matrices; copied if its leading dimensions have no common
-/// stride after broadcasting to `lead`.
+/// Returns the operand, broadcast to the leading dimensions `lead`, and the stride between its
+/// matrices in elements. The operand is copied if those dimensions have no common stride.
 pub(in crate::engine) fn batched(
     view: &View,
     lead: &Shape,

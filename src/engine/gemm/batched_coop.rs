@@ -1,9 +1,10 @@
 //! Batched GEMM of two computed `f16` matrices on tensor cores (cooperative matrices).
 //!
-//! The fusion pass proposes it if conversions to `f32` come before a product, as for a vendor's
-//! library: products of f16 are exact in `f32` and sums are `f32`, so nothing is lost. The result
-//! is stored as `f32` or rounded once to `f16`. If the plan allows it
-//! ([`f16_accumulate`](crate::plan::Options::f16_accumulate)), an `f16` result is also accumulated in `f16`.
+//! The pass `fuse` proposes it, like the vendor GEMM, for a product whose operands are converted
+//! from `f16` to `f32`: products of f16 are exact in `f32` and sums are `f32`, so nothing is lost.
+//! The result is stored as `f32` or rounded once to `f16`. If the plan allows it
+//! ([`f16_accumulate`](crate::plan::Options::f16_accumulate)), an `f16` result may also be
+//! accumulated in `f16`.
 
 use crate::base::{DType, Dim};
 use crate::engine::attention::single_pass::units;
@@ -17,16 +18,16 @@ use crate::error::{Error, Result};
 use crate::ir::Op;
 use crate::kernel::{AssetSpec, Epilogue};
 
-/// Elements moved by one access.
+/// Elements per memory access.
 const QUAD: i64 = 4;
-/// Rows and columns of the largest workgroup tile, limited by accumulator registers.
+/// Rows and columns of the largest workgroup tile, which accumulator registers limit.
 const LARGE: u32 = 256;
-/// Time of f16 accumulation relative to f32.
+/// Time of f16 accumulation relative to f32 accumulation.
 const HALF_TIME: f64 = 0.75;
-/// Speed by tile size: matrix units wait for the loads of their tile.
+/// Wave model of the tiles: tensor cores wait for the loads of their tile.
 const WAVES: Waves = Waves { reads: 1.0 };
 
-/// `wgsl.matmul_batched_coop`.
+/// Engine `wgsl.matmul_batched_coop`, or its variant with f16 accumulators.
 pub(in crate::engine) struct CoopProduct {
     id: EngineId,
     /// Whether accumulators are f16.
@@ -34,9 +35,9 @@ pub(in crate::engine) struct CoopProduct {
 }
 
 impl Tile {
-    /// Tiles of 16 rows of a subgroup, pairs of tiles of its columns, subgroups by rows and by
-    /// columns. f16 accumulators take half the registers, so a subgroup of a large tile has 128 x
-    /// 64.
+    /// Returns the number of 16-row matrices and of pairs of 16-column matrices per subgroup, then
+    /// of subgroups along the rows and along the columns. f16 accumulators take half the registers,
+    /// so a subgroup of a large tile computes 128 x 64 results.
     fn shape(self) -> [u32; 4] {
         match self.columns {
             LARGE => [8, 2, self.rows / 128, 4],
@@ -55,7 +56,7 @@ impl CoopProduct {
         CoopProduct { id: EngineId::new("wgsl.matmul_batched_coop"), f16_accumulate: false }
     }
 
-    /// `wgsl.matmul_batched_coop.f16_accumulate`.
+    /// Creates the engine `wgsl.matmul_batched_coop.f16_accumulate`.
     pub(in crate::engine) fn with_f16_accumulate() -> CoopProduct {
         CoopProduct {
             id: EngineId::new("wgsl.matmul_batched_coop.f16_accumulate"),
@@ -79,7 +80,7 @@ impl CoopProduct {
         [set, Knob::new("tile_n", "columns of y of a tile", fits, columns)]
     }
 
-    /// The default tile. `applies` refuses it if it does not fit.
+    /// Returns the default tile. It may be too large for the device; `applies` then refuses it.
     fn usual(&self, query: &Query) -> Tile {
         let [batch, m, n, _] = vendor::sizes(query).unwrap_or([1; 4]);
         // A compute unit runs one workgroup with a large tile at a time.
@@ -99,7 +100,7 @@ impl CoopProduct {
         Tile { rows, columns }
     }
 
-    /// Whether the device has the workgroup memory and threads for a tile.
+    /// Checks that the device has the workgroup memory and threads for a tile.
     fn fits(&self, query: &Query, tile: Tile) -> Result<(), String> {
         let (need, room) = (self.bytes(tile), query.profile.workgroup_memory_bytes);
         let threads = tile.subgroups() * query.profile.subgroup_max;
@@ -112,14 +113,15 @@ impl CoopProduct {
         }
     }
 
-    /// Bytes of workgroup memory: rows of 32 and of all columns with 8 f16 of padding, an
-    /// accumulator tile of each subgroup, and a flag whether there is work.
+    /// Returns the size in bytes of a tile's workgroup memory: `rows` x 32 and 32 x `columns`
+    /// elements of the operands in f16, with rows padded by 8; an accumulator matrix per subgroup;
+    /// and a flag that says whether there is work.
     fn bytes(&self, tile: Tile) -> u32 {
         let each = if self.f16_accumulate { 2 } else { 4 };
         80 * tile.rows + 32 * 2 * (tile.columns + 8) + tile.subgroups() * 16 * 20 * each + 16
     }
 
-    /// The epilogue and destination, if tiles can store the result that way.
+    /// Returns the epilogue and destination of the result, if tiles can store it that way.
     fn finish(query: &Query) -> Result<Finish, String> {
         let finish = Finish::of(query)?;
         finish.fits(query)?;
@@ -264,7 +266,8 @@ impl Engine for CoopProduct {
     }
 }
 
-/// The matrix if its rows begin at multiples of four elements and have no gaps, else a copy.
+/// Returns the matrix if its rows are contiguous and start at multiples of four elements, else a
+/// copy.
 fn in_quads(matrix: Matrix, out: &mut Lowering) -> Result<Matrix> {
     let places = [&matrix.view.layout.offset, &matrix.batch, &matrix.stride];
     if !matrix.transposed && places.iter().all(|place| place.is_multiple_of(QUAD)) {

@@ -1,10 +1,11 @@
 //! GEMM with a weight matrix on tensor cores (cooperative matrices), for many rows (prefill).
 //!
-//! Weights become f16: infinite beyond 65,504, with fewer bits below 2^-14. `quantize_to_f16`
-//! rounds x as the mode says and writes f16. `matmul_coop_*` dequantises the weight inside its main
-//! loop (kin to Marlin) and accumulates in f32, so both operands have 11 bits besides what the mode
-//! rounds. `matmul_f16_coop` multiplies weights that are f16 already or that `dequantize_to_f16_*`
-//! dequantised beforehand; the module `f16` launches it, or a vendor's library instead.
+//! Weights are converted to f16: values beyond 65,504 become infinite, and values below 2^-14 lose
+//! precision. `quantize_to_f16` rounds x as the compute mode requires and writes f16.
+//! `matmul_coop_*` dequantises the weight inside its main loop (like Marlin) and accumulates in
+//! f32, so both operands have 11 significant bits, apart from the rounding of the compute mode.
+//! `matmul_f16_coop` multiplies weights that are f16 already or that `dequantize_to_f16_*`
+//! dequantised beforehand; the module `f16` launches it, or the vendor GEMM instead.
 
 use crate::base::{ComputeMode, DType, Dim, Format, Shape};
 use crate::engine::attention::single_pass::units;
@@ -24,28 +25,31 @@ use crate::ir::Op;
 use crate::kernel::{AssetSpec, F16Layout, catalogue};
 use crate::provider::GRANULE;
 
-/// Columns of x in one step of a tile (the k extent).
+/// Columns of x per step of a tile (the k extent).
 pub(in crate::engine) const STEP: u64 = 32;
-/// Maximum columns of `quantize_to_f16` per thread.
+/// Maximum columns per thread of `quantize_to_f16`.
 const MOST_ROUNDED: u64 = 64;
-/// Multiply-adds of matrix units in the time of one elsewhere.
+/// Speed of tensor cores relative to ordinary multiply-adds.
 pub(in crate::engine) const MATRIX_UNITS: f64 = 6.0;
-/// Operations to dequantise a weight to f16, repeated by each tile.
+/// Estimated operations to dequantise one weight to f16; each tile repeats them.
 const DECODING: f64 = 8.0;
-/// Operations to round a number to 8 bits.
+/// Estimated operations to round one value to 8 bits.
 const ROUNDING: f64 = 6.0;
-/// Share of the matrix units' speed that remains with dequantisation in each step, and with loads
-/// alone: 218 Tflop/s of 237 on an H200 at 512 rows.
+/// Fraction of the speed of tensor cores that remains if each step dequantises weights.
 const DECODES: f64 = 0.4;
+/// Fraction of the speed of tensor cores that remains if steps only load operands: 218 of 237
+/// Tflop/s on an H200 with 512 rows.
 const MOVES: f64 = 0.9;
-/// Share of memory bandwidth when two-byte weights are read directly, against 0.9 of GEMV: one row
-/// with 656 MB took 296 us by tiles, 342 by the library and 215 by GEMV on an H100.
+/// Fraction of the memory bandwidth that tiles reach when they read two-byte weights directly; GEMV
+/// reaches 0.9. Measured on an H100 with one row and 656 MB of weights: 296 us by tiles, 342 us by
+/// cuBLASLt, 215 us by GEMV.
 const READS: f64 = 0.6;
-/// Maximum bytes of a weight dequantised to f16, which the plan keeps for its lifetime. If the device
-/// reports its memory, also at most that memory divided by the second constant.
+/// Maximum bytes of the f16 copy of a weight; its memory is reserved for the lifetime of the plan.
 const MOST_F16: u64 = 512 << 20;
+/// If the device reports its memory, the f16 copy of a weight takes at most that memory divided by
+/// this.
 const SHARE: u64 = 16;
-/// Threads of a workgroup of `dequantize_to_f16_*`, and neighbouring weights per thread.
+/// Threads per workgroup of `dequantize_to_f16_*`, and neighbouring weights per thread.
 const HALVING: (u32, u64) = (256, 8);
 
 /// The kernel that multiplies f16 operands.
@@ -53,20 +57,20 @@ const HALVING: (u32, u64) = (256, 8);
 enum Way {
     /// `matmul_coop_*`, which dequantises weights in its main loop.
     Decoding,
-    /// `matmul_f16_coop`.
+    /// `matmul_f16_coop`, which reads weights in f16.
     Halves,
-    /// A vendor's library.
+    /// The vendor GEMM, cuBLASLt.
     Library,
 }
 
-/// The tensor-core GEMM engines of one weight format.
+/// A tensor-core GEMM engine for one weight format.
 pub(in crate::engine) struct CoopLinear {
     id: EngineId,
     format: Format,
     way: Way,
 }
 
-/// Tiling of `matmul_coop_*` and `matmul_f16_coop`, in the order of the first's constants.
+/// Tiling of `matmul_coop_*` and `matmul_f16_coop`, with the constants in the order of the former.
 pub(in crate::engine) struct Tile {
     pub(in crate::engine) constants: [(&'static str, u32); 5],
     pub(in crate::engine) rows: u32,
@@ -74,8 +78,9 @@ pub(in crate::engine) struct Tile {
 }
 
 impl Tile {
-    /// Bytes of workgroup memory: rows of 40 f16 and a flag whether there is work; with in-loop
-    /// dequantisation also scales and the output staging of each subgroup.
+    /// Returns the size in bytes of a tile's workgroup memory: operand rows padded to 40 f16, and a
+    /// flag that says whether there is work; with in-loop dequantisation, also the row scales and
+    /// the output staging of each subgroup.
     fn bytes(&self, way: Way) -> u64 {
         let [.., (_, wi), (_, wj), _] = self.constants;
         let tiles = 80 * u64::from(self.rows + self.columns) + 16;
@@ -87,7 +92,7 @@ impl Tile {
 }
 
 impl CoopLinear {
-    /// The engines of a format, if it is packed or two bytes wide.
+    /// Returns the engines of a weight format, if it is quantised or has two-byte elements.
     pub(in crate::engine) fn all(format: Format) -> impl Iterator<Item = CoopLinear> {
         let packed = format.is_quantised();
         let half = matches!(format, Format::Plain(dtype) if dtype.is_half());
@@ -103,12 +108,12 @@ impl CoopLinear {
         })
     }
 
-    /// Whether a separate launch dequantises weights to f16.
+    /// Returns whether a separate launch dequantises weights to f16.
     fn converts(&self) -> bool {
         self.way != Way::Decoding && self.format != Format::Plain(DType::F16)
     }
 
-    /// Whether f16 weights are stored row by row, not in blocks of columns.
+    /// Returns whether f16 weights are stored row by row, not in blocks of columns.
     fn plain(&self) -> bool {
         self.way == Way::Library
     }
@@ -133,7 +138,7 @@ impl CoopLinear {
 
     pub(in crate::engine) fn tile(query: &Query) -> Tile {
         let [rows, columns] = CoopLinear::knobs_of(query).map(|knob| knob.value(query.knobs));
-        // Tiles of 16 of a subgroup, and subgroups: two of each if there are four.
+        // Tiles of 16 rows per subgroup, and subgroups: two of each if there are four tiles.
         let (ti, wi) = match rows {
             0..=16 => (1, 1),
             17..=32 => (2, 1),
@@ -151,7 +156,7 @@ impl CoopLinear {
         Tile { constants, rows: 16 * ti * wi, columns: 32 * th * wj }
     }
 
-    /// The weight as f16.
+    /// Adds a launch that dequantises the weight to f16, and returns the result.
     fn halves(&self, w: &View, [n, k]: [u64; 2], out: &mut Lowering) -> Result<View> {
         let (n, k) = (Dim::from(n), Dim::from(k));
         let shape = Shape::new([n.clone(), k.clone()]);
@@ -177,7 +182,7 @@ impl CoopLinear {
         Ok(halves)
     }
 
-    /// What tensor-core tiles require of a device.
+    /// Checks that a device meets the requirements of tensor-core tiles.
     pub(in crate::engine) fn fits_tiles(query: &Query) -> Result<(), String> {
         let profile = query.profile;
         if !profile.has_matrix_hw {
@@ -190,7 +195,7 @@ impl CoopLinear {
         Ok(())
     }
 
-    /// The product by `matmul_coop_*`.
+    /// Adds the launches of `matmul_coop_*`.
     fn decoding(&self, query: &Query, halved: Halved, out: &mut Lowering) -> Result<()> {
         let Halved { x: halves, factors, w, n, m, k } = halved;
         let Factors { tensor: factors, offset, bytes: each } = factors;
@@ -264,7 +269,7 @@ impl Engine for CoopLinear {
             Way::Library if !profile.has_gemm_library => {
                 return Err("not here: cuBLASLt is missing".into());
             }
-            // Without matrix hardware f16 is no faster than the original format.
+            // Without tensor cores, f16 is no faster than the original format.
             Way::Library if !profile.has_matrix_hw => {
                 return Err("the device has no cooperative matrices".into());
             }
@@ -276,7 +281,7 @@ impl Engine for CoopLinear {
         let most = profile.max_binding_bytes / GRANULE * GRANULE;
         let kept = match profile.memory_bytes {
             0 => most.min(MOST_F16),
-            told => most.min(MOST_F16).min(told / SHARE),
+            reported => most.min(MOST_F16).min(reported / SHARE),
         };
         if self.converts() && 2.0 * n * k > kept as f64 {
             return Err(format!("{n} x {k} weights as f16 are more than {kept} bytes"));

@@ -1,10 +1,10 @@
-//! f16 GEMM with an optional split-K: sums by `matmul_f16_coop` or a vendor's library, then
-//! `split_k_reduce` reduces the partial sums and applies row scales and the epilogue (as CUTLASS's
-//! split-K with a separate reduction).
+//! f16 GEMM with an optional split-K: `matmul_f16_coop` or the vendor GEMM computes sums; then
+//! `split_k_reduce` reduces the partial sums and applies row scales and the epilogue (like
+//! CUTLASS's split-K with a separate reduction).
 //!
-//! The multiplying kernel knows neither row scales nor the epilogue. On an H200 through wgpu the
-//! second launch takes 17 us for a residual of 512 x 4,096; tiles with their own epilogue took 50,
-//! each waiting for its loads.
+//! The first kernel applies neither row scales nor the epilogue. On an H200 through wgpu, the
+//! second launch takes 17 us for a residual of 512 x 4,096. Tiles with an epilogue of their own
+//! took 50 us, since each waits for its loads.
 
 use crate::base::{ComputeMode, DType, Dim, Format, Shape};
 use crate::engine::attention::single_pass::units;
@@ -19,30 +19,33 @@ use crate::error::Result;
 use crate::kernel::{AssetSpec, OperandLayout};
 use crate::provider::{DeviceProfile, GRANULE};
 
-/// Fewest k steps of one split: shorter ones end before their first loads have arrived.
+/// Minimum k steps per split; shorter ones end before their first loads have arrived.
 const LEAST_STEPS: u64 = 16;
-/// Threads of a workgroup of `quantize_to_f16`, and the columns per thread up to which it has no
-/// more: all stay in registers.
+/// Minimum threads per workgroup of `quantize_to_f16`.
 const ROUNDING_THREADS: u32 = 256;
+/// Maximum columns per thread of `quantize_to_f16` before it gets more threads, so that all columns
+/// stay in registers.
 const ROUNDED_COLUMNS: u64 = 32;
-/// Threads of a workgroup of `split_k_reduce`, each with two columns, and its rows.
+/// Threads per workgroup of `split_k_reduce`; each computes two columns.
 const SCALING_THREADS: u32 = 256;
+/// Rows per workgroup of `split_k_reduce`.
 pub(in crate::engine) const SPLIT_K_REDUCE: u32 = 4;
-/// Maximum threads of a workgroup that computes a whole row, iterations per thread before it gets
-/// more threads, and iterations that fit its registers.
+/// Maximum threads of a workgroup that computes a whole row.
 const MOST_ROW_THREADS: u32 = 1024;
+/// Maximum iterations per thread before a workgroup that computes a whole row gets more threads.
 const ROW_TURNS: u64 = 8;
+/// Maximum iterations per thread whose values fit the registers of the thread.
 const MOST_ROW_TURNS: u64 = 32;
 
-/// Split-K: number of splits of k, and k steps unrolled per iteration.
+/// Split-K: the number of splits of k, and the k steps unrolled per iteration.
 pub(in crate::engine) struct Parts {
     pub(in crate::engine) splits: u32,
     pub(in crate::engine) turn: u32,
 }
 
 impl Parts {
-    /// Enough splits to fill the device twice, which is the occupancy that workgroup memory and
-    /// registers allow, each of at least [`LEAST_STEPS`] steps.
+    /// Chooses the most splits with at most two workgroups per compute unit, which is the occupancy
+    /// that workgroup memory and registers allow, and at least [`LEAST_STEPS`] steps per split.
     pub(in crate::engine) fn of(query: &Query) -> Parts {
         let (m, n, k) = sizes(query).unwrap_or((1.0, 1.0, 1.0));
         let tile = CoopLinear::tile(query);
@@ -58,7 +61,7 @@ impl Parts {
     }
 }
 
-/// Row scales: tensor, first byte and count.
+/// Row scales: their tensor, first byte and number of bytes.
 #[derive(Clone, Copy)]
 pub(in crate::engine) struct Factors {
     pub(in crate::engine) tensor: TensorId,
@@ -66,7 +69,7 @@ pub(in crate::engine) struct Factors {
     pub(in crate::engine) bytes: u64,
 }
 
-/// x rounded to f16, with the scales of its rows.
+/// Adds a launch that rounds x to f16; returns the result and the scales of its rows.
 pub(in crate::engine) fn rounded(
     x: &View,
     (mode, plain, norm): (ComputeMode, bool, Option<&(View, f32)>),
@@ -115,7 +118,7 @@ pub(in crate::engine) fn rounded(
     Ok((halves, Factors { tensor: factors.tensor, offset: 0, bytes }))
 }
 
-/// A prepared f16 operand, with scales after the given number of words.
+/// Returns a prepared f16 operand and the scales of its rows, which start after `factors` words.
 pub(in crate::engine) fn given(
     (halves, factors): (TensorId, u64),
     [m, k]: [&Dim; 2],
@@ -128,7 +131,7 @@ pub(in crate::engine) fn given(
     Ok((view, Factors { tensor: halves, offset: 4 * factors, bytes }))
 }
 
-/// Both operands as f16.
+/// Both operands of a product in f16.
 pub(in crate::engine) struct Halved {
     pub(in crate::engine) x: View,
     /// Scales of the rows of x.
@@ -140,7 +143,7 @@ pub(in crate::engine) struct Halved {
 }
 
 impl Halved {
-    /// The sums by the vendor's library, without gaps.
+    /// Adds a launch of the vendor GEMM; returns its sums, a contiguous matrix.
     pub(in crate::engine) fn by_library(&self, out: &mut Lowering) -> Result<View> {
         let columns = Dim::from(self.n);
         let shape = Shape::new([Dim::new(1), self.m.clone(), columns.clone()]);
@@ -149,7 +152,8 @@ impl Halved {
         Ok(sums)
     }
 
-    /// The sums by `matmul_f16_coop`, padded to whole tiles, one matrix per split.
+    /// Adds a launch of `matmul_f16_coop`; returns its sums: a matrix per split, padded to whole
+    /// tiles.
     pub(in crate::engine) fn by_tiles(
         &self,
         query: &Query,
@@ -166,7 +170,7 @@ impl Halved {
         let sums = out.temp(format!("{}.sums", out.label), &shape, DType::F32)?;
         let mut spec = AssetSpec::new("matmul_f16_coop");
         for (name, value) in tile.constants {
-            // Counts half the columns there, all columns here.
+            // The other kernel counts pairs of 16 columns (`TH`), this one single ones (`TJ`).
             let (name, value) = if name == "TH" { ("TJ", 2 * value) } else { (name, value) };
             spec = spec.constant(name, value);
         }
@@ -188,15 +192,15 @@ impl Halved {
         Ok(sums)
     }
 
-    /// Applies row scales and the epilogue.
+    /// Adds a launch that reduces the partial sums and applies row scales and the epilogue.
     pub(in crate::engine) fn finish(
         &self,
         sums: &View,
         query: &Query,
         out: &mut Lowering,
     ) -> Result<()> {
-        let handed = handed(query);
-        let (threads, rows) = match handed {
+        let f16_columns = f16_columns(query);
+        let (threads, rows) = match f16_columns {
             Some(columns) => (row_threads(query.profile, columns), 1),
             None => (SCALING_THREADS, SPLIT_K_REDUCE),
         };
@@ -206,7 +210,7 @@ impl Halved {
             .constant("WG", threads)
             .constant("ROWS", rows)
             .constant("SPLITS", query.upper(splits)? as u32);
-        let spec = match handed {
+        let spec = match f16_columns {
             Some(columns) => {
                 let (min, max) = (query.profile.subgroup_min, query.profile.subgroup_max);
                 spec.constant("K", columns as u32).constant("SUB", if min == max { min } else { 0 })
@@ -229,7 +233,7 @@ impl Halved {
             tiles = groups(fusion, self.n, 2 * threads);
             call = call.fusion(fusion.attach(true)?);
         }
-        let grid = match handed {
+        let grid = match f16_columns {
             Some(_) => out.fold(self.m.clone()),
             None => [tiles, self.m.ceil_div(&Dim::from(rows)), Dim::new(1)],
         };
@@ -237,25 +241,25 @@ impl Halved {
     }
 }
 
-/// Columns of output rows that have a fused f16 conversion.
-fn handed(query: &Query) -> Option<u64> {
-    let hand = query.fusion?.quant_epilogue.as_ref()?;
-    matches!(hand.form, OperandLayout::Halves(_)).then_some(hand.columns)
+/// Returns the columns per output row, if the quant epilogue converts rows to f16.
+fn f16_columns(query: &Query) -> Option<u64> {
+    let epilogue = query.fusion?.quant_epilogue.as_ref()?;
+    matches!(epilogue.form, OperandLayout::Halves(_)).then_some(epilogue.columns)
 }
 
-/// Threads of a workgroup that computes a row.
+/// Returns the number of threads of a workgroup that computes a whole row.
 fn row_threads(profile: &DeviceProfile, columns: u64) -> u32 {
     let most = profile.max_threads_per_workgroup.min(MOST_ROW_THREADS);
     let mut threads = powers(SCALING_THREADS.min(most), most);
     threads.find(|threads| columns <= u64::from(*threads) * ROW_TURNS).unwrap_or(most)
 }
 
-/// Whether `split_k_reduce` can quantise its output for the next product.
+/// Checks that `split_k_reduce` can quantise its output for the next product.
 ///
 /// # Errors
-/// The reason, if it cannot.
+/// Returns the reason if it cannot.
 pub(in crate::engine) fn supports_quant_epilogue(query: &Query) -> Result<(), String> {
-    let Some(columns) = handed(query) else {
+    let Some(columns) = f16_columns(query) else {
         return Err("has no other epilogue than f16 output".into());
     };
     let profile = query.profile;

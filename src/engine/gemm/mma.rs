@@ -1,10 +1,10 @@
 //! Quantised GEMV/GEMM for a few rows of x on int8 matrix instructions (tensor cores, `mma`).
 //!
 //! As in `prequantized`, x is quantised to int8, with eight rows interleaved: by
-//! `quantize_activations` or by the quant epilogue of the kernel before. `matvec_mma_*` multiplies
-//! 16 rows of w with 8 of x at a time. With a quant epilogue of its own, a workgroup computes 32
-//! neighbouring results of eight rows by several such tiles. Only CUDA offers these instructions to
-//! WGSL (`translate::Options::multiplies_codes`).
+//! `quantize_activations` or by the quant epilogue of the previous kernel. `matvec_mma_*`
+//! multiplies 16 rows of w with 8 of x at a time. With a quant epilogue of its own, a workgroup
+//! computes 32 neighbouring results of eight rows with several such tiles. Only CUDA offers these
+//! instructions to WGSL (`translate::Options::multiplies_codes`).
 
 use crate::base::{ComputeMode, Format};
 use crate::engine::attention::single_pass::units;
@@ -23,43 +23,45 @@ use crate::ir::Op;
 use crate::kernel::prequant::TILE_ROWS;
 use crate::kernel::{AHEAD_THREADS, AssetSpec, CodeOrder, catalogue};
 
-/// Rows of x and of w in a tile.
+/// Rows of x and rows of w per tile.
 const TILE: [u32; 2] = [TILE_ROWS as u32, 16];
-/// Threads of a workgroup if there are many workgroups. The output head of Llama-3.1-8B on an H200:
-/// 178 us, with 32 threads 192.
+/// Minimum threads per workgroup by default. On an H200, the output head of Llama-3.1-8B takes 178
+/// us with 64 threads and 192 us with 32.
 const LEAST_THREADS: u32 = 64;
-/// Maximum threads of a tile, and of a workgroup of several tiles.
+/// Maximum threads per tile.
 const MOST_THREADS: u32 = 256;
+/// Maximum threads per workgroup of several tiles.
 const MOST_TEAM_THREADS: u32 = 1024;
 
-/// `quantize_activations` and `matvec_mma_*` of one weight format.
+/// Engine that launches `quantize_activations` and `matvec_mma_*` for one weight format.
 pub(in crate::engine) struct TilesLinear {
     id: EngineId,
     format: Format,
 }
 
 impl TilesLinear {
-    /// The engine of a format, if its kernel supports it.
+    /// Returns the engine of a weight format, if there is a kernel for it.
     pub(in crate::engine) fn of(format: Format) -> Option<TilesLinear> {
         let id = EngineId::new(format!("wgsl.matvec_mma.{format}"));
         has_tiles(format).then_some(TilesLinear { id, format })
     }
 
-    /// Codes of two blocks of 32 by lane: four threads have two words of each; neighbouring words
-    /// for Q6_Kx8.
+    /// Returns the order of the int8 values that the kernel reads: four lanes read two words each
+    /// of a block of 32 columns. The two words are neighbours, except for Q6_Kx8.
     fn codes(&self) -> CodeOrder {
         let chunk = if self.format == Format::Q6Kx8 { 1 } else { 2 };
         CodeOrder { groups: 2, run: 2, chunk, planes: false, tiles: true }
     }
 
-    /// Tiles of a workgroup: enough for 32 results with a quant epilogue.
+    /// Returns the number of tiles per workgroup: with a quant epilogue enough for 32 results, else
+    /// one.
     fn teams(query: &Query) -> u32 {
         quant_epilogue_anchors(query)
             .map_or(1, |anchors| anchors * ComputeMode::BLOCK as u32 / TILE[1])
     }
 
-    /// Threads of a workgroup, whose subgroups split k of a tile: as many as run at once in all
-    /// workgroups.
+    /// Returns the knob for the threads of a workgroup, whose subgroups split k of a tile. By
+    /// default, as many as let all workgroups run at once, but at least [`LEAST_THREADS`].
     fn threads(&self, query: &Query) -> Knob {
         let n = sizes(query).map_or(1.0, |(_, n, _)| n);
         let teams = TilesLinear::teams(query);

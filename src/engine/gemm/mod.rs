@@ -1,11 +1,12 @@
-//! GEMM and GEMV: with weights in storage formats, of computed matrices, and by vendors' libraries.
+//! GEMM and GEMV: with weights in storage formats, of computed matrices, and by a vendor GEMM.
 //!
-//! `quantized` multiplies by weights as stored (GEMV for few rows, tiled GEMM for many);
-//! `prequantized` reads activations that an earlier kernel has quantised (W4A8), `mma` does so on
-//! int8 matrix instructions; `coop` uses tensor cores (cooperative matrices), `f16` adds split-K;
-//! `batched` and `batched_coop` multiply two computed matrices; `vendor` calls cuBLASLt.
-//! `activation_quant` quantises activations, `tiling` chooses tiles, `wave_model` estimates wave
-//! quantisation, `int8_cost` the cost of int8 products, `operands` holds what they share.
+//! `quantized` multiplies by weights in their storage format (GEMV for few rows, tiled GEMM for
+//! many); `prequantized` reads activations that an earlier kernel has quantised (W4A8), and `mma`
+//! does so with int8 tensor cores; `coop` uses tensor cores (cooperative matrices), `f16` adds
+//! split-K; `batched` and `batched_coop` multiply two computed matrices; `vendor` calls cuBLASLt.
+//! `activation_quant` quantises activations, `prequantized_launch` launches the kernels that read
+//! them, `tiling` chooses tiles, `wave_model` estimates wave quantisation, and `int8_cost` the cost
+//! of int8 products. `operands` holds code that these modules share.
 
 pub(in crate::engine) mod activation_quant;
 pub(in crate::engine) mod batched;

@@ -7,7 +7,7 @@ use crate::error::{Error, Result};
 use crate::kernel::fusion::attach_groups;
 use crate::provider::{DeviceKind, DeviceProfile, GRANULE};
 
-/// Rows of x, rows and columns of w at the upper ends of the class.
+/// Returns the rows of x, and the rows and columns of w, at the upper ends of the shape class.
 pub(in crate::engine) fn sizes(query: &Query) -> Option<(f64, f64, f64)> {
     let [x, w] = query.operands else { return None };
     let (rows, ..) = x.as_rows().or_else(|| {
@@ -19,11 +19,11 @@ pub(in crate::engine) fn sizes(query: &Query) -> Option<(f64, f64, f64)> {
     Some((m, query.upper(&w.shape[0]).ok()? as f64, query.upper(&w.shape[1]).ok()? as f64))
 }
 
-/// The fusion around a product of one launch, whose kernel binds the given number of buffers
-/// itself.
+/// Returns the fusion of a product that runs in one launch; `own_reads` is the number of buffers
+/// that the kernel itself binds for reading.
 ///
 /// # Errors
-/// The reason, if the product takes several launches or more buffers than the device has.
+/// Returns the reason if the product takes several launches, or more buffers than the device has.
 pub(in crate::engine) fn in_one_launch<'a>(
     query: &Query<'a>,
     format: Format,
@@ -45,10 +45,10 @@ pub(in crate::engine) fn in_one_launch<'a>(
     }
 }
 
-/// Whether the grid has enough layers for the rows of x, at the given number of rows each.
+/// Checks that the grid has enough layers for the rows of x, at `rows` rows per layer.
 ///
 /// # Errors
-/// The reason, if it has not.
+/// Returns the reason if it has too few.
 pub(in crate::engine) fn layers_fit(query: &Query, rows: u32) -> Result<(), String> {
     let layers = sizes(query).map_or(1.0, |(m, ..)| (m / f64::from(rows.max(1))).ceil());
     let most = query.profile.max_workgroups_per_dim;
@@ -58,14 +58,15 @@ pub(in crate::engine) fn layers_fit(query: &Query, rows: u32) -> Result<(), Stri
     }
 }
 
-/// Threads of a workgroup on a software GPU, which runs them one after another: idle threads and
+/// Threads per workgroup on a software GPU, which runs them one after another: idle threads and
 /// barriers cost as much as working ones.
 pub(in crate::engine) const SOFTWARE_THREADS: u32 = 32;
 
-/// Threads of a workgroup and the rows of w it computes for few rows of x; a software GPU wants
-/// other values. Measured on two cores through lavapipe, ms of the layers of a token with 128
-/// threads and two rows, 32 and two, 32 and eight: the embedded model in `F32` 42, 22, 14, in
-/// `Int8` 65, 25, 19; SmolLM2-135M 235, 116, 92 and 283, 134, 110.
+/// Returns the threads per workgroup and the rows of w that it computes, for few rows of x: `real`,
+/// or other values on a software GPU, where they depend on the rows of x per pass (`at_once`).
+/// Measured with lavapipe on two cores, in ms for the layers of one token, with 128 threads and two
+/// rows, 32 and two, 32 and eight: the embedded model 42, 22, 14 in `F32` and 65, 25, 19 in `Int8`;
+/// SmolLM2-135M 235, 116, 92 and 283, 134, 110.
 pub(in crate::engine) fn of_few_rows(
     profile: &DeviceProfile,
     real: (u32, u32),
@@ -78,11 +79,12 @@ pub(in crate::engine) fn of_few_rows(
     }
 }
 
-/// The reduction order of engines ranked below those that take one row at a time: if a launch of
-/// those has too few layers, these may not replace them, since fewer rows would have other bits.
+/// Returns `order` for an engine that ranks below those that compute one row of x at a time. If
+/// these need more layers than a launch has, the engine may not replace them, since the result
+/// would have different bits with fewer rows.
 ///
 /// # Errors
-/// The reason, in that case.
+/// Returns the reason in that case.
 pub(in crate::engine) fn after_rows(
     query: &Query,
     order: ReductionOrder,
@@ -91,18 +93,18 @@ pub(in crate::engine) fn after_rows(
     fits.map(|()| order).map_err(|why| format!("products by rows come first, and {why}"))
 }
 
-/// Share of its speed that a kernel with this many tiles reaches (wave quantisation): few tiles
-/// leave compute units idle. The exponent is fitted to measured choices on an H200, of 18 to 128
-/// tiles.
+/// Returns the fraction of its full speed that a kernel reaches with this number of tiles: few
+/// tiles leave compute units idle (wave quantisation). The exponent is fitted to choices measured
+/// on an H200 with 18 to 128 tiles.
 pub(in crate::engine) fn filled(tiles: f64, query: &Query) -> f64 {
     // Above zero even without tiles, so that an estimate is finite.
     (tiles / units(query.profile)).clamp(1e-3, 1.0).powf(0.4)
 }
 
-/// Rows of x of a tile of `matmul_*` with 64 rows of w, for `m` and `n` of them. Large tiles load
-/// less, but a compute unit wants two workgroups: one multiplies while the other waits for memory.
-/// Measured on an H200 (`docs/performance/nvidia-h200.md`), a guess elsewhere; a software GPU has
-/// no such latency.
+/// Returns the rows of x per tile of `matmul_*` with 64 rows of w, if x has `m` rows and w has `n`.
+/// Larger tiles load less, but a compute unit needs two workgroups, so that one multiplies while
+/// the other waits for memory. Measured on an H200 (`docs/performance/nvidia-h200.md`); a guess for
+/// other GPUs. A software GPU has no such latency.
 pub(in crate::engine) fn tile_rows(profile: &DeviceProfile, m: u64, n: u64) -> u32 {
     let large = (m.div_ceil(128) * n.div_ceil(64)) as f64;
     match profile.kind {
@@ -112,7 +114,8 @@ pub(in crate::engine) fn tile_rows(profile: &DeviceProfile, m: u64, n: u64) -> u
     }
 }
 
-/// Workgroups for `n` rows of w with their epilogue, each computing `rows`.
+/// Returns the number of workgroups for `n` rows of w and their epilogue, at `rows` rows per
+/// workgroup.
 pub(in crate::engine) fn groups(fusion: &Fusion, n: u64, rows: u32) -> Dim {
     match &fusion.segments[..] {
         [] => Dim::from(n.div_ceil(u64::from(rows))),
@@ -123,7 +126,8 @@ pub(in crate::engine) fn groups(fusion: &Fusion, n: u64, rows: u32) -> Dim {
     }
 }
 
-/// Splits `n` rows into ranges that fit one binding, each starting at the binding alignment.
+/// Splits `n` rows of `row_bytes` bytes into ranges (first row, number of rows). Each fits one
+/// binding and starts at the binding alignment.
 pub(in crate::engine) fn pieces(n: u64, row_bytes: u64, query: &Query) -> Result<Vec<(u64, u64)>> {
     let most = query.profile.max_binding_bytes;
     if n.saturating_mul(row_bytes) <= most - most % GRANULE {

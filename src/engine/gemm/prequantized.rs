@@ -1,10 +1,12 @@
-//! Quantised GEMV with pre-quantised activations (W4A8 and kin, as llama.cpp's MMVQ), for few rows.
+//! Quantised GEMV with pre-quantised activations (W4A8 and similar, like llama.cpp's MMVQ), for few
+//! rows.
 //!
 //! `quantize_activations` quantises rows of x to int8 with a scale per 32 columns, norm and
-//! prologue included; `matvec_prequant_*` multiplies. Against quantisation in each workgroup
-//! (`matvec_int8_*`) that is one more launch, but no work or wait in front of the products. If the
-//! kernel before has a quant epilogue, the extra launch disappears. These kernels have one
-//! themselves: a workgroup of several teams then computes 32 neighbouring results.
+//! prologue included; `matvec_prequant_*` multiplies. Compared with quantisation in each workgroup
+//! (`matvec_int8_*`), this takes one more launch, but no workgroup has to quantise before it
+//! multiplies. If the previous kernel has a quant epilogue, the additional launch is not needed.
+//! These kernels can have a quant epilogue too: a workgroup of several teams then computes 32
+//! neighbouring results.
 
 use crate::base::{ComputeMode, Format};
 use crate::engine::gemm::activation_quant::{ROUNDING, given_codes, rounded};
@@ -21,23 +23,23 @@ use crate::ir::Op;
 use crate::kernel::{AssetSpec, CodeOrder, catalogue, prequant};
 use crate::provider::DeviceProfile;
 
-/// Maximum rows of w per workgroup, or per team: each is an accumulator in registers.
+/// Maximum rows of w per workgroup, or per team; each needs an accumulator in registers.
 const MOST_ROWS: u32 = 8;
-/// Columns from which a row of x is quantised beforehand.
+/// Minimum columns of a row of x that is quantised beforehand.
 pub(in crate::engine) const LONG_ROW: f64 = 2048.0;
-/// Rows of w of a team that reads x in planes; for ternary weights, of each half of a subgroup.
+/// Rows of w per team that reads x in planes; for ternary weights, per half of a subgroup.
 const PLANE_ROWS: u32 = 4;
-/// Maximum iterations over ternary weights in flight.
+/// Maximum iterations over ternary weights that are in flight at once.
 const MOST_IN_FLIGHT: u32 = 5;
-/// Maximum threads of a workgroup of teams.
+/// Maximum threads per workgroup that consists of teams.
 const MOST_TEAM_THREADS: u32 = 1024;
-/// The kernel for eight rows of x.
+/// Define that selects the kernel variant for eight rows of x.
 const SEVERAL: &str = "several";
 const THREADS: &str = "threads of a workgroup";
 const ROWS: &str = "rows of the weight that a workgroup computes";
 const TURNS: &str = "maximum iterations over a row whose weights are prefetched";
 
-/// `quantize_activations` and `matvec_prequant_*` of one weight format.
+/// Engine that launches `quantize_activations` and `matvec_prequant_*` for one weight format.
 pub(in crate::engine) struct CodesLinear {
     id: EngineId,
     format: Format,
@@ -45,7 +47,7 @@ pub(in crate::engine) struct CodesLinear {
 }
 
 impl CodesLinear {
-    /// The engines of a format, if it is packed.
+    /// Returns the engines of a weight format, if it is quantised.
     pub(in crate::engine) fn all(format: Format) -> impl Iterator<Item = CodesLinear> {
         let made = [false, true].into_iter().filter(move |_| format.is_quantised());
         made.map(move |subgroup| {
@@ -55,7 +57,7 @@ impl CodesLinear {
         })
     }
 
-    /// Threads of a workgroup, and the rows of w it computes.
+    /// Returns the knobs for the threads per workgroup and the rows of w that it computes.
     fn knobs_of(&self, query: &Query) -> [Knob; 2] {
         if self.takes_planes(query) {
             return self.knobs_of_planes(query);
@@ -67,7 +69,7 @@ impl CodesLinear {
         // Deterministic mode: the choice may not depend on n, since products of one x may be
         // merged.
         let small = n <= 4096.0 || query.deterministic;
-        // Measured on an H200: many rows want workgroups of one subgroup.
+        // Measured on an H200: many rows are faster with workgroups of one subgroup.
         let of_32 = [query.profile.subgroup_min, query.profile.subgroup_max] == [32, 32];
         let one = if self.subgroup && of_32 { 32 } else { 64 };
         let (threads, rows) = if small { (128, 2) } else { (one, 4) };
@@ -86,8 +88,8 @@ impl CodesLinear {
         [threads, Knob::new("rows", ROWS, powers(least, most), rows.clamp(least, most))]
     }
 
-    /// The same with a quant epilogue over 32 evaluations of `anchors` each: the rows are split
-    /// over teams.
+    /// Returns the same knobs with a quant epilogue, which covers 32 evaluations of `anchors`
+    /// results each: the rows are split over teams.
     fn knobs_of_teams(&self, query: &Query, anchors: u32) -> [Knob; 2] {
         let rows = anchors * ComputeMode::BLOCK as u32;
         let team = team_threads(query);
@@ -101,12 +103,13 @@ impl CodesLinear {
         [threads, Knob::new("rows", ROWS, [rows], rows)]
     }
 
-    /// The kernel that reads rows of x in planes, if the device supports it.
+    /// Returns the define of the kernel variant that reads rows of x in planes, if the device
+    /// supports it.
     fn of_planes(&self, query: &Query) -> Option<&'static str> {
         if self.subgroup { of_planes(self.format, query) } else { None }
     }
 
-    /// Rows of w of a team of that kernel.
+    /// Returns the rows of w per team of the kernel variant that reads x in planes.
     fn plane_rows(&self) -> u32 {
         match self.format {
             // Never with several rows of x.
@@ -119,17 +122,18 @@ impl CodesLinear {
         self.of_planes(query).is_some()
     }
 
-    /// The same for that kernel: teams of `plane_rows`, with two or four subgroups if rows are few,
-    /// from the sizes on that are calibrated (`gemv_four_subgroups_above` and its neighbours).
+    /// Returns the same knobs for the kernel variant that reads x in planes: teams of `plane_rows`,
+    /// with two or four subgroups if there are few rows. The thresholds are calibrated
+    /// (`gemv_four_subgroups_above` and neighbouring fields).
     fn knobs_of_planes(&self, query: &Query) -> [Knob; 2] {
         if rows_at_once(query) > 1 {
             return self.knobs_of_several(query);
         }
         let (n, k) = sizes(query).map_or((1.0, 1.0), |(_, n, k)| (n, k));
-        let handed =
+        let epilogue_rows =
             quant_epilogue_anchors(query).map(|anchors| anchors * ComputeMode::BLOCK as u32);
         let few = self.format == Format::Q6Kx8 && n <= 2048.0;
-        let rows = handed.unwrap_or(if few { 8 } else { 32 });
+        let rows = epilogue_rows.unwrap_or(if few { 8 } else { 32 });
         let (one, most) = (rows / self.plane_rows() * 32, query.profile.max_threads_per_workgroup);
         let most = most.min(MOST_TEAM_THREADS);
         let measured = &query.profile.calibration;
@@ -150,16 +154,16 @@ impl CodesLinear {
         let threads = Knob::new("threads", THREADS, values, threads);
         let most_rows = threads.value(query.knobs) / 32 * self.plane_rows();
         let rows = rows.min(most_rows);
-        match handed {
+        match epilogue_rows {
             Some(rows) => [threads, Knob::new("rows", ROWS, [rows], rows)],
             None => [threads, Knob::new("rows", ROWS, powers(8.min(most_rows), most_rows), rows)],
         }
     }
 
-    /// The same for eight rows of x: more subgroups per team if rows of w are fewer. Measured on an
-    /// H100 through Vulkan with one, two and four, timestamps included: 128,256 rows of 4,096
-    /// columns of Q6_K 283, 312, 333 us; of Q4_K 5,120 such rows 31, 31, 28, 4,096 rows of 14,336
-    /// columns 62, 44, 47.
+    /// Returns the same knobs for eight rows of x: the fewer rows w has, the more subgroups per
+    /// team. Measured on an H100 through Vulkan with one, two and four subgroups, timestamps
+    /// included: for Q6_K with 128,256 rows of 4,096 columns 283, 312 and 333 us; for Q4_K with
+    /// 5,120 such rows 31, 31 and 28 us, with 4,096 rows of 14,336 columns 62, 44 and 47 us.
     fn knobs_of_several(&self, query: &Query) -> [Knob; 2] {
         let (n, k) = sizes(query).map_or((1.0, 1.0), |(_, n, k)| (n, k));
         let most = query.profile.max_threads_per_workgroup.min(MOST_TEAM_THREADS);
@@ -174,14 +178,16 @@ impl CodesLinear {
         [Knob::new("threads", THREADS, powers(one, most.min(8 * one)), threads), rows]
     }
 
-    /// Iterations over ternary weights in flight there.
+    /// Returns the knob for the iterations over ternary weights in flight, if the format is ternary
+    /// and the kernel variant reads x in planes.
     fn turns(&self, query: &Query) -> Option<Knob> {
         let most = query.profile.calibration.gemv_ternary_in_flight.min(MOST_IN_FLIGHT);
         let knob = Knob::new("turns", TURNS, 1..=MOST_IN_FLIGHT, most);
         (self.format == Format::TQ2_0 && self.takes_planes(query)).then_some(knob)
     }
 
-    /// Unrolled iterations of a team with this many subgroups.
+    /// Returns the number of iterations over `columns` columns that a team of `subgroups` subgroups
+    /// unrolls.
     fn unroll(&self, query: &Query, columns: u64, subgroups: u32) -> u32 {
         let turns = |each: u64| (columns.div_ceil(each) as u32).div_ceil(subgroups.max(1));
         if let Some(knob) = self.turns(query) {
@@ -197,15 +203,16 @@ impl CodesLinear {
         if rows_at_once(query) == 1 && turns <= most { turns.max(1) } else { 1 }
     }
 
-    /// The order of x's codes that matches the format's units.
+    /// Returns the order of the int8 values of x that matches the units of the format.
     fn order_of(&self, query: &Query) -> CodeOrder {
         CodeOrder { planes: self.takes_planes(query), ..order(self.format) }
     }
 }
 
-/// The kernel that reads rows of x in planes for four or eight rows of w at a time, if the format
-/// has one: for one row of x, or for eight with units of two groups. For Q4_K and Q5_K, lanes share
-/// decoded block headers with one row of x, since no second row of x could reuse them.
+/// Returns the define of the kernel variant that reads rows of x in planes for four or eight rows
+/// of w at a time, if the format has one: for one row of x, or for eight with units of two groups.
+/// For Q4_K and Q5_K with one row of x, lanes share decoded block headers, since there is no second
+/// row of x that could reuse them.
 fn of_planes(format: Format, query: &Query) -> Option<&'static str> {
     let of_32 = [query.profile.subgroup_min, query.profile.subgroup_max] == [32, 32];
     let able = of_32 && !query.deterministic;
@@ -225,7 +232,7 @@ fn of_planes(format: Format, query: &Query) -> Option<&'static str> {
     }
 }
 
-/// How a format's units map to the columns of x (`dequant_*`).
+/// Returns how the units of a format map to the columns of x (`dequant_*`).
 fn order(format: Format) -> CodeOrder {
     use Format as F;
     let [groups, run, chunk] = match format {
@@ -238,50 +245,51 @@ fn order(format: Format) -> CodeOrder {
     CodeOrder { groups, run, chunk, planes: false, tiles: false }
 }
 
-/// Whether a kernel multiplies some rows of x on int8 matrix hardware (`mma`).
+/// Returns whether a format has a kernel for int8 tensor cores (`mma`).
 pub(in crate::engine) fn has_tiles(format: Format) -> bool {
     catalogue::find(&catalogue::family_name("matvec_mma_*", format)).is_some()
 }
 
-/// Whether the device multiplies such tiles in hardware.
+/// Returns whether a device has the int8 tensor core operation that those kernels use.
 pub(in crate::engine) fn multiplies_tiles(profile: &DeviceProfile) -> bool {
     let lanes = [profile.subgroup_min, profile.subgroup_max] == [32, 32];
     profile.has_int8_mma && lanes
 }
 
-/// Share of the device's speed that in-kernel quantisation (`matvec_int8_*`) reaches for one long
-/// row, if a kernel that reads the row in planes may beat it even with a separate launch in
-/// front. After 2 us of launch, on an H200 through Vulkan, 4,096 x 4,096: Q4_K 10.1 us, Q4_0x8
-/// 12.4, Q6_Kx8 13.5, TQ2_0 7.0, Q8_0x8 8.3; Q5_K is not measured and taken as Q4_K.
+/// Returns the fraction of the device's speed that in-kernel quantisation (`matvec_int8_*`) reaches
+/// for one long row. `None`, unless a kernel that reads the row in planes may be faster even with a
+/// separate launch before it. Measured after a launch of 2 us, on an H200 through Vulkan with 4,096
+/// x 4,096 weights: Q4_K 10.1 us, Q4_0x8 12.4, Q6_Kx8 13.5, TQ2_0 7.0, Q8_0x8 8.3. Q5_K is not
+/// measured and treated as Q4_K.
 pub(in crate::engine) fn share_of_rounding_inside(format: Format, query: &Query) -> Option<f64> {
     let long = sizes(query).is_some_and(|(_, _, k)| k >= LONG_ROW);
     let ahead = long && rows_at_once(query) == 1 && of_planes(format, query).is_some();
     ahead.then_some(if format == Format::Q8_0x8 { 0.55 } else { 0.24 })
 }
 
-/// Columns of a unit of a packed format.
+/// Returns the number of columns per unit of a quantised format.
 pub(in crate::engine) fn unit_columns(format: Format) -> u32 {
     let order = order(format);
     order.groups * order.run * 4
 }
 
-/// Groups of a unit, each of neighbouring columns.
+/// Returns the number of groups of neighbouring columns per unit.
 pub(in crate::engine) fn unit_groups(format: Format) -> u32 {
     order(format).groups
 }
 
-/// Product results per evaluation, if the query has a quant epilogue.
+/// Returns the number of product results per evaluation, if the query has a quant epilogue.
 pub(in crate::engine) fn quant_epilogue_anchors(query: &Query) -> Option<u32> {
     let fusion = query.fusion.filter(|fusion| fusion.quant_epilogue.is_some())?;
     fusion.segments.first().map(|segment| segment.anchors)
 }
 
-/// Threads of a team: one subgroup, or several small ones.
+/// Returns the number of threads of a team: one subgroup, or several small ones.
 fn team_threads(query: &Query) -> u32 {
     query.profile.subgroup_max.max(32)
 }
 
-/// Rows of x that one pass over the weights serves.
+/// Returns the number of rows of x that one pass over the weights multiplies.
 fn rows_at_once(query: &Query) -> u32 {
     match sizes(query).map_or(1, |(m, ..)| m as u64) {
         _ if query.deterministic => 1,

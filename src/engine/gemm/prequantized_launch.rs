@@ -8,9 +8,9 @@ use crate::error::{Error, Result};
 use crate::kernel::AssetSpec;
 use crate::provider::GRANULE;
 
-/// One such product, after x is quantised.
+/// A product with a weight, after x is quantised.
 pub(in crate::engine) struct CodesProduct {
-    /// The kernel.
+    /// The kernel to launch.
     pub(in crate::engine) spec: AssetSpec,
     /// Format of the weight.
     pub(in crate::engine) format: Format,
@@ -18,21 +18,22 @@ pub(in crate::engine) struct CodesProduct {
     pub(in crate::engine) sizes: [Dim; 2],
     /// The quantised rows of x.
     pub(in crate::engine) codes: TensorId,
-    /// Words of a row of x, and the word offsets of its codes and of its scales.
+    /// Words per row of x.
     pub(in crate::engine) words: Dim,
+    /// Word offsets of the int8 values and of the scales of x.
     pub(in crate::engine) places: [Dim; 2],
-    /// Rows of x and of w of a workgroup.
+    /// Rows of x and rows of w per workgroup.
     pub(in crate::engine) tile: [u32; 2],
     /// Epsilon of the norm, if the kernel scales rows by it; else 0.
     pub(in crate::engine) eps: f32,
 }
 
 impl CodesProduct {
-    /// One launch if anything is fused around the product; else as many as the device's binding
-    /// size requires.
+    /// Adds one launch if there is a fusion (`after`), else as many as the maximum size of a
+    /// binding requires.
     ///
     /// # Errors
-    /// As [`Lowering::call`]; invalid for a weight whose rows are not whole blocks.
+    /// Same as [`Lowering::call`], and invalid if the rows of the weight are not whole blocks.
     pub(in crate::engine) fn lower(
         self,
         query: &Query,
@@ -68,7 +69,7 @@ impl CodesProduct {
         Ok(())
     }
 
-    /// The launch for `made` of the n columns of y.
+    /// Returns the launch for `made` of the `n` columns of y.
     fn call(&self, made: u64, n: u64, groups: Dim, y_offset: &Dim, out: &Lowering) -> Result<Call> {
         let [m, k] = &self.sizes;
         let [x_offset, x_factors] = &self.places;

@@ -22,12 +22,13 @@ use crate::ir::Op;
 use crate::kernel::{AssetSpec, catalogue};
 use crate::provider::{DeviceKind, GRANULE};
 
-/// Operations to dequantise one weight to float, if the CPU does that first.
+/// Estimated operations to dequantise one weight to float, on a CPU that does so before it
+/// multiplies.
 const UNPACKING: f64 = 8.0;
-/// Threads of a workgroup of `fake_quantize`.
+/// Threads per workgroup of `fake_quantize`.
 const ROUNDING_THREADS: u32 = 64;
 
-/// The kernel family.
+/// The kernel family: GEMV or tiled GEMM.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(in crate::engine) enum Family {
     MatVec,
@@ -45,7 +46,7 @@ pub(in crate::engine) enum Rounding {
     Before,
 }
 
-/// One product kernel for one weight format.
+/// Engine for one kernel of matrix products and one weight format.
 pub(in crate::engine) struct Linear {
     pub(super) id: EngineId,
     pub(super) family: Family,
@@ -56,7 +57,7 @@ pub(in crate::engine) struct Linear {
 }
 
 impl Linear {
-    /// Every engine of a format.
+    /// Returns every engine of a weight format.
     pub(in crate::engine) fn all(format: Format) -> impl Iterator<Item = Linear> {
         use Family::{MatMul, MatVec};
         use Rounding::{Before, Inside, None};
@@ -91,13 +92,13 @@ impl Linear {
         })
     }
 
-    /// Whether a workgroup keeps quantised rows in workgroup memory; with subgroups they are in
-    /// registers.
+    /// Returns whether a workgroup keeps quantised rows in workgroup memory; with subgroups they
+    /// are in registers.
     pub(super) fn holds_rows(&self) -> bool {
         self.rounding == Rounding::Inside && !self.cpu && !self.subgroup
     }
 
-    /// Rows of x that one pass over the weights serves.
+    /// Returns the number of rows of x that one pass over the weights multiplies.
     pub(super) fn rows_at_once(&self, query: &Query) -> u32 {
         let rows = match upper_rows(query) {
             // A driver may contract multiply-adds differently for one number of rows than for the
@@ -116,8 +117,8 @@ impl Linear {
         rows.min(room.clamp(1, 64) as u32)
     }
 
-    /// The kernel, and the rows of w and of x per workgroup. `aligned`: x can be read four elements
-    /// at a time.
+    /// Returns the kernel, and the rows of w and of x per workgroup. `aligned` means that x can be
+    /// read four elements at a time.
     fn spec(&self, query: &Query, aligned: bool) -> (AssetSpec, u32, u32) {
         let name = match (self.family, self.rounding) {
             (Family::MatVec, Rounding::Inside) => "matvec_int8_*",
@@ -165,7 +166,7 @@ impl Linear {
         }
     }
 
-    /// x quantised by a separate kernel, if so configured, with its row stride.
+    /// Returns x and its row stride, quantised by a separate kernel for [`Rounding::Before`].
     fn rounded(
         &self,
         x: &View,
@@ -193,7 +194,7 @@ impl Linear {
         Ok((rounded, k.clone()))
     }
 
-    /// One launch with the fusion around the product.
+    /// Adds one launch of the product with its fusion.
     fn lower_around(
         &self,
         query: &Query,
@@ -231,7 +232,7 @@ impl Linear {
     }
 }
 
-/// Whether four neighbours of the last dimension can be read in one access.
+/// Returns whether four neighbours of the last dimension can be read in one access.
 pub(in crate::engine) fn quads(view: &View) -> bool {
     let Some((last, outer)) = view.layout.strides.split_last() else { return false };
     let steps = if last.is(1) || last.is(0) { outer } else { return false };
@@ -332,8 +333,8 @@ impl Engine for Linear {
             flops: 2.0 * rows * n * k + after * m * n,
             dispatches: 1.0,
             efficiency: match (self.family, self.subgroup) {
-                // Beyond one pass arithmetic dominates, slower without tiles; slightly less so with
-                // subgroups.
+                // Beyond one pass, arithmetic dominates; it is slower without tiles, slightly less
+                // so with subgroups.
                 (Family::MatVec, _) if m > most => 0.2 + if self.subgroup { 1e-3 } else { 0.0 },
                 // Each thread quantises. For few weights that beats a separate launch
                 // (`CodesLinear`).
@@ -350,7 +351,7 @@ impl Engine for Linear {
                 (Family::MatVec, true) => 0.9, // for 525 MB there: no dequantisation
                 (Family::MatVec, false) => 0.4,
                 (Family::MatMul, _) if query.is_wgsl() => {
-                    // On an H200 128 rows reach 31 Tflop/s, 32 a quarter.
+                    // On an H200, 128 rows reach 31 Tflop/s, and 32 rows a quarter of that.
                     let reach = if first < 64.0 { 0.26 } else { 0.4 };
                     reach * filled((m / first).ceil() * (n / second).ceil(), query)
                 }
@@ -376,8 +377,8 @@ impl Engine for Linear {
             if self.rounding == Rounding::Inside {
                 cost.flops -= rows * n * k;
                 // Rows are quantised one after another; in workgroup memory, products also wait for
-                // the first. Eight rows of small products took 11 to 48 us so on an H200; registers
-                // are assumed alike.
+                // the first. That way, eight rows of small products took 11 to 48 us on an H200;
+                // registers are assumed to behave the same.
                 cost.dispatches += if self.subgroup { m.min(most) - 1.0 } else { m.min(most) };
             }
             return cost;
@@ -441,7 +442,8 @@ impl Engine for Linear {
     }
 }
 
-/// The weight that an embedding or product reads, if the view is one.
+/// Returns whether a view is stored in a quantised format, or with elements that are not four bytes
+/// wide.
 pub(in crate::engine) fn is_packed(view: &View) -> bool {
     view.format.is_quantised() || view.format.block_bytes() != 4
 }

@@ -1,4 +1,4 @@
-//! Tiling of GEMM and GEMV: threads and rows of a workgroup, tile sides, loads issued ahead.
+//! Tiling of GEMM and GEMV: threads and rows per workgroup, tile sizes, prefetch distance.
 
 use super::quantized::{Family, Linear, Rounding};
 use crate::base::Format;
@@ -10,30 +10,30 @@ use crate::engine::knobs::{Knob, powers};
 use crate::kernel::catalogue;
 use crate::provider::DeviceKind;
 
-/// Maximum rows of w per workgroup of a `matvec_*`: each is an accumulator in registers.
+/// Maximum rows of w per workgroup of `matvec_*`; each needs an accumulator in registers.
 const MOST_ROWS: u32 = 8;
-/// Largest side of a tile.
+/// Maximum rows or columns of a tile.
 const MOST_TILE: u32 = 128;
-/// Maximum words of accumulators of a workgroup that also keeps quantised rows; a norm takes at
-/// most half as many again.
+/// Maximum words of accumulators per workgroup that also keeps quantised rows; a norm takes at most
+/// half as many again.
 const ROUNDED_SUM_WORDS: u32 = 2048;
-/// Maximum row groups of a workgroup that quantises x once for all of them.
+/// Maximum groups of rows of w per workgroup, which quantises x once for all of them.
 const MOST_PASSES: u32 = 16;
-/// Columns of the shortest units, of two words of weights.
+/// Columns of the shortest unit, which has two words of weights.
 const SHORT_UNIT: u32 = 8;
-/// Maximum words of weights that a thread has in flight. Measured on an H200 through CUDA:
-/// Qwen2.5-0.5B 2,249 tokens/s, 2,023 with half as many.
+/// Maximum words of weights that a thread has in flight. Measured on an H200 through CUDA with
+/// Qwen2.5-0.5B: 2,249 tokens/s, against 2,023 with half as many words.
 const AHEAD_WORDS: u32 = 64;
-/// Maximum iterations in flight, each of which also has x in registers.
+/// Maximum iterations in flight; each also keeps its part of x in registers.
 const MOST_TURNS: u32 = 8;
 /// Workgroups that a compute unit runs at once (occupancy).
 const WAVES: u64 = 4;
 
 impl Linear {
-    /// Whether a workgroup with few sums is tiled for overlapping launches: a kernel may load
-    /// weights while the one before still runs. With CUDA on an H200, tokens/s:
-    /// Llama-3.2-1B in F16 1,158 for 1,119, Qwen2.5-0.5B in Q4_0 2,290 for 1,983, SmolLM2-135M in
-    /// Q4_1 2,400 for 2,234. Through Vulkan it lost 5 to 10 %.
+    /// Returns whether GEMV for one row is tiled for overlapping launches, so that it loads weights
+    /// while the previous kernel still runs. Measured on an H200 through CUDA, in tokens/s with and
+    /// without: Llama-3.2-1B in F16 1,158 and 1,119, Qwen2.5-0.5B in Q4_0 2,290 and 1,983,
+    /// SmolLM2-135M in Q4_1 2,400 and 2,234. Through Vulkan it was 5 to 10 % slower.
     pub(in crate::engine) fn asks_ahead(&self, query: &Query) -> bool {
         let measured = match self.rounding {
             Rounding::Inside => unit_columns(self.format) == SHORT_UNIT,
@@ -43,16 +43,15 @@ impl Linear {
         measured && one && !query.deterministic && query.profile.has_launch_overlap
     }
 
-    /// Whether it quantises one short row for many rows of weights, if no quant epilogue supplies
-    /// codes.
+    /// Returns whether a workgroup quantises a single, short row of x for Q8_0x2 weights.
     pub(in crate::engine) fn rounds_short_rows(&self, query: &Query) -> bool {
         self.format == Format::Q8_0x2
             && (columns(query) as f64) < LONG_ROW
             && upper_rows(query) == 1
     }
 
-    /// Iterations over the columns whose weights a thread loads ahead while it quantises x, with
-    /// these threads and rows of w per workgroup.
+    /// Returns the number of iterations whose weights a thread prefetches while it quantises x, at
+    /// `threads` threads and `rows` rows of w per workgroup.
     pub(in crate::engine) fn ahead(&self, query: &Query, threads: u32, rows: u32) -> u32 {
         let alone = self.rows_at_once(query) == 1;
         if !alone || query.profile.kind == DeviceKind::Software {
@@ -66,7 +65,8 @@ impl Linear {
         turns.div_ceil(turns.div_ceil(most))
     }
 
-    /// Threads, rows of w and passes of a workgroup, or both sides of a tile.
+    /// Returns the threads, rows of w and passes of a workgroup; for tiled GEMM, the rows and
+    /// columns of a tile, and 1.
     pub(in crate::engine) fn cut(&self, query: &Query) -> [u32; 3] {
         self.knobs_of(query).map(|knob| knob.value(query.knobs))
     }
@@ -85,12 +85,12 @@ impl Linear {
             let columns = Knob::new("tile_n", "rows of the weight of a tile", wide, 64);
             return [rows, columns, Knob::new("passes", "always one", [1], 1)];
         }
-        // Measured on an H200: few rows want more threads each, many rows fewer. Deterministic
+        // Measured on an H200: few rows need more threads each, many rows fewer. Deterministic
         // mode: the choice may not depend on n, since products of one x may be merged.
         let small = n <= 4096 || query.deterministic;
-        // Tuned there through Vulkan: 6 % of `down` of Qwen2.5-0.5B in Q4_0 and 7 % of
-        // SmolLM2-135M's in Q4_1; two evaluations a workgroup for gate and up of the latter, 1,452
-        // tokens/s for 1,430.
+        // Tuned on an H200 through Vulkan: saves 6 % of the time of `down` of Qwen2.5-0.5B in Q4_0,
+        // and 7 % of that of SmolLM2-135M in Q4_1. With two evaluations per workgroup for gate and
+        // up, the latter generates 1,452 tokens/s instead of 1,430.
         let short = self.rounding == Rounding::Inside
             && unit_columns(self.format) == SHORT_UNIT
             && self.subgroup
@@ -129,24 +129,25 @@ impl Linear {
     }
 }
 
-/// Columns of x.
+/// Returns the columns of x.
 pub(in crate::engine) fn columns(query: &Query) -> u64 {
     query.operands.get(1).and_then(|w| query.upper(&w.shape[1]).ok()).unwrap_or(0)
 }
 
-/// Bytes of a quantised row of x in workgroup memory: a code per column, a scale and the maximum of
-/// each 32.
+/// Returns the size in bytes of a quantised row of x in workgroup memory: one byte per column, and
+/// a scale and a maximum of four bytes each per 32 columns.
 pub(in crate::engine) fn rounded_bytes(query: &Query) -> u64 {
     columns(query) + columns(query) / 4
 }
 
-/// Bytes left besides the accumulators of every thread and of the norm.
+/// Returns the size in bytes of the workgroup memory that remains for quantised rows after the
+/// accumulators of every thread and of the norm.
 pub(in crate::engine) fn room_for_rows(query: &Query) -> u64 {
     let sums = 6 * u64::from(ROUNDED_SUM_WORDS);
     u64::from(query.profile.workgroup_memory_bytes).saturating_sub(sums)
 }
 
-/// Rows of x at the upper end of the class.
+/// Returns the rows of x at the upper end of the shape class.
 pub(in crate::engine) fn upper_rows(query: &Query) -> u64 {
     sizes(query).map_or(1, |(m, ..)| m as u64)
 }

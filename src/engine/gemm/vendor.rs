@@ -1,10 +1,10 @@
-//! GEMM as a call of a vendor's library (cuBLASLt), with its bias and ReLU epilogues.
+//! GEMM as a call to a vendor's library (cuBLASLt), with its bias and ReLU epilogues.
 //!
-//! Operands are `f32`, or both of one two-byte type: the fusion pass proposes the latter if
-//! conversions come before a product. That loses nothing, since products of f16 are exact in `f32`
-//! and sums are `f32`. A two-byte weight with a wider operand is converted by a separate launch,
-//! which pays off with many rows. Integer products are absent: every such operation has block
-//! scales.
+//! Operands are both `f32`, or both of one two-byte type. The pass `fuse` proposes the latter if
+//! the operands of a product are converted to `f32` first. That loses nothing, since products of
+//! f16 are exact in `f32` and sums are `f32`. A two-byte weight with an `f32` operand is converted
+//! by a separate launch, which is worth its time with many rows. Integer products are not
+//! supported: every such operation has block scales.
 
 use smallvec::{SmallVec, smallvec};
 
@@ -21,37 +21,37 @@ use crate::ir::{BinaryOp, Op, UnaryOp};
 use crate::kernel::{Access, Epilogue, Gemm, GemmCompute, KernelSpec, Routine, Value};
 use crate::provider::Word;
 
-/// Estimated speed of matrix units on f16, as a multiple of the f32 units: cuBLAS reaches 765
-/// Tflop/s of f16 on an H200, whose f32 estimate is 39.6.
+/// Estimated f16 speed, as a multiple of the estimated f32 peak: on an H200, cuBLAS reaches 765
+/// Tflop/s in f16, and the estimated f32 peak is 39.6 Tflop/s.
 pub(in crate::engine) const HALVES: f64 = 19.3;
-/// The same for f32, of which it reaches 51.
+/// Estimated f32 speed, as a multiple of the same peak: cuBLAS reaches 51 Tflop/s.
 const SINGLES: f64 = 1.29;
-/// Overhead of a call in launches: it cannot be part of a captured graph.
+/// Overhead of a call, in launch times: a call cannot be part of a captured graph.
 pub(in crate::engine) const CALL: f64 = 4.0;
-/// Rows and columns of a tile.
+/// Assumed rows and columns of the tiles of the library.
 pub(in crate::engine) const TILE: f64 = 128.0;
-/// Largest size that libraries index.
+/// Maximum of each size of a call.
 pub(in crate::engine) const MOST: u64 = i32::MAX as u64;
 
-/// Maximum matrices of a batch: with more, some library kernels have no valid grid.
+/// Maximum matrices per batch: with more, some kernels of the library have no valid grid.
 const MOST_MATRICES: u64 = 65_535;
 
-/// `cuda.cublaslt.matmul`.
+/// Engine `cuda.cublaslt.matmul`.
 pub(in crate::engine) struct Library {
     id: EngineId,
 }
 
-/// The epilogue of a call, and its destination.
+/// The epilogue of a call and the destination of its result.
 pub(in crate::engine) struct Finish {
     pub(in crate::engine) epilogue: Epilogue,
     bias: Option<View>,
     pub(in crate::engine) result: DType,
     pub(in crate::engine) to: View,
-    /// Elements between matrices, and between rows.
+    /// Elements from one matrix of the result to the next, and from one row to the next.
     pub(in crate::engine) steps: [Dim; 2],
 }
 
-/// An operand in its memory layout.
+/// A matrix operand with its memory layout.
 pub(in crate::engine) struct Matrix {
     pub(in crate::engine) view: View,
     pub(in crate::engine) batch: Dim,
@@ -65,7 +65,7 @@ impl Library {
     }
 }
 
-/// Element type of an operand as stored.
+/// Returns the element type of an operand that is stored as plain floats.
 pub(in crate::engine) fn stored(view: &View) -> Option<DType> {
     match view.format {
         Format::Plain(dtype) if dtype.is_float() => Some(dtype),
@@ -73,7 +73,7 @@ pub(in crate::engine) fn stored(view: &View) -> Option<DType> {
     }
 }
 
-/// The type in which operands are multiplied.
+/// Returns the type in which the operands are multiplied.
 fn operand_type(query: &Query) -> Result<DType, String> {
     let [a, b] = query.operands else { return Err("it needs two operands".into()) };
     let linear = matches!(query.op, Op::Linear { .. });
@@ -85,7 +85,7 @@ fn operand_type(query: &Query) -> Result<DType, String> {
     }
 }
 
-/// Matrices, rows, columns, and length of a sum, at the upper ends of the class.
+/// Returns the number of matrices, m, n and k, at the upper ends of the shape class.
 pub(in crate::engine) fn sizes(query: &Query) -> Option<[u64; 4]> {
     let dims = query.output.shape.dims();
     let n = query.upper(dims.last()?).ok()?;
@@ -104,10 +104,10 @@ pub(in crate::engine) fn sizes(query: &Query) -> Option<[u64; 4]> {
 }
 
 impl Finish {
-    /// The epilogue and destination of a query.
+    /// Returns the epilogue and the destination of a query.
     ///
     /// # Errors
-    /// The reason, if a call does not support it.
+    /// Returns the reason if a call does not support them.
     pub(in crate::engine) fn of(query: &Query) -> Result<Finish, String> {
         let fusion = query.fusion;
         if fusion.is_some_and(|fusion| fusion.norm.is_some() || fusion.prologue.is_some()) {
@@ -191,7 +191,7 @@ impl Finish {
         Ok(Finish { epilogue, bias, result: to.dtype, to: to.clone(), steps })
     }
 
-    /// Whether the result's rows have a layout that a call can store.
+    /// Checks that the rows of the result have a layout that a call can store.
     pub(in crate::engine) fn fits(&self, query: &Query) -> Result<(), String> {
         let columns = query.output.shape.dims().last().cloned().unwrap_or_else(|| Dim::new(1));
         let [.., m, _, _] = sizes(query).ok_or("sizes without bounds")?;
@@ -202,11 +202,11 @@ impl Finish {
     }
 }
 
-/// Why a call cannot do an epilogue.
+/// The reason why a call does not support an epilogue.
 const OTHER_WORK: &str = "a call adds a bias and takes max(x, 0), and does nothing else";
 
-/// A bias with one element per column that begins at a multiple of 16 bytes, which the call's
-/// algorithm is chosen for.
+/// Checks that a bias has an f32 element per column and starts at a multiple of 16 bytes, the
+/// alignment for which the algorithm of a call is chosen. Returns the bias.
 fn row_of_bias(view: &View, strides: &[Dim]) -> Result<View, String> {
     let along = matches!(strides, [a, b, c] if a.is(0) && b.is(0) && c.is(1));
     let plain = view.format == Format::F32 && view.layout.offset.is_multiple_of(4);
@@ -216,14 +216,15 @@ fn row_of_bias(view: &View, strides: &[Dim]) -> Result<View, String> {
     }
 }
 
-/// Whether one size is never less than another.
+/// Returns whether `size` is never less than `least` in the shape class.
 fn at_least(query: &Query, size: &Dim, least: &Dim) -> bool {
     let apart = size.clone() - least.clone();
     size == least || query.class.bounds(&apart).is_ok_and(|(low, _)| low >= 0)
 }
 
 impl Matrix {
-    /// A view whose last two dimensions are matrices; copied if both rows and columns have gaps.
+    /// Returns a view as matrices, which are its last two dimensions. It is copied if neither rows
+    /// nor columns are contiguous.
     fn of(query: &Query, (view, batch): (View, Dim), out: &mut Lowering) -> Result<Matrix> {
         let rank = view.shape.rank();
         let [rows, columns] = [view.shape[rank - 2].clone(), view.shape[rank - 1].clone()];
@@ -242,7 +243,7 @@ impl Matrix {
         Ok(Matrix { view, batch, stride: columns, transposed: false })
     }
 
-    /// Its offset and strides, as parameters.
+    /// Returns the offset, the row stride and the stride between matrices as parameter words.
     fn words(&self) -> Result<[Word; 3]> {
         Ok([
             Word::dim(&self.view.layout.offset)?,
@@ -346,7 +347,7 @@ impl Engine for Library {
     }
 }
 
-/// GEMM of f16: x `[m, k]` and w `[n, k]` without gaps, to `[m, n]` of f32.
+/// Adds a call for an f16 GEMM of x `[m, k]` and w `[n, k]`, both contiguous, to `[m, n]` in f32.
 pub(in crate::engine) fn halves(
     [x, w, to]: [&View; 3],
     [m, n, k]: [&Dim; 3],
@@ -377,7 +378,7 @@ pub(in crate::engine) fn halves(
     step(gemm, sizes, &rows(x, false), &rows(w, true), &finish, out)
 }
 
-/// One call; `sizes` are matrices, rows, columns and length of sums.
+/// Adds one call; `sizes` are the number of matrices, m, n and k.
 fn step(
     gemm: Gemm,
     sizes: [Dim; 4],
@@ -408,7 +409,7 @@ fn step(
     out.step(KernelSpec::Routine(Routine::Gemm(gemm)), params, bindings, grid)
 }
 
-/// Matrices, rows, columns and length of sums of a call, with its operands.
+/// Sizes of a call (number of matrices, m, n, k) and its two operands.
 pub(in crate::engine) type Operands = ([Dim; 4], Matrix, Matrix);
 
 pub(in crate::engine) fn matmul(

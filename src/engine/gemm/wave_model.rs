@@ -1,8 +1,8 @@
 //! Wave quantisation: the time of the tiles of a product of two computed matrices, and the tile
 //! choice.
 //!
-//! A device runs tiles in waves. Each compute unit has room for two at a time: one multiplies while
-//! the other waits for memory. In the last wave units may have one tile or none.
+//! A device runs tiles in waves. Each compute unit runs two at a time: one multiplies while the
+//! other waits for memory. In the last wave, some compute units have one tile or none.
 
 use crate::engine::Query;
 use crate::engine::attention::single_pass::units;
@@ -17,36 +17,37 @@ pub(in crate::engine) struct Tile {
 }
 
 impl Tile {
-    /// Tiles of a product of sizes batch, m, n, k.
+    /// Returns the number of tiles of a product with these sizes (batch, m, n, k).
     fn count(self, [batch, m, n, _]: [u64; 4]) -> f64 {
         let tiles = m.div_ceil(self.rows.into()) as f64 * n.div_ceil(self.columns.into()) as f64;
         batch as f64 * tiles
     }
 
-    /// Floating-point operations of the tiles of such a product.
+    /// Returns the floating-point operations of the tiles of a product with these sizes.
     pub(in crate::engine) fn flops(self, sizes: [u64; 4]) -> f64 {
         self.count(sizes) * 2.0 * f64::from(self.rows) * f64::from(self.columns) * sizes[3] as f64
     }
 }
 
-/// Time of a kernel's tiles, by their size.
+/// Model of the time of a kernel's tiles by their size.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::engine) struct Waves {
-    /// How much a kernel waits for loads of its tiles, 0 to 1: a 128 x 128 tile reads `r <= 1`
-    /// times as much per product as a smaller one, which reaches `r^reads` of its speed.
+    /// How much the kernel waits for loads of its tiles, from 0 to 1: a 128 x 128 tile reads `r <=
+    /// 1` times as much per multiply-add as a smaller one, which reaches `r^reads` of its speed.
     pub reads: f64,
 }
 
 /// Rows and columns of the tiles that reach a kernel's full speed.
 const WHOLE: f64 = 128.0;
-/// Time of one tile alone on a unit, relative to two.
+/// Time of a single tile on a compute unit, relative to that of two.
 const ALONE: f64 = 0.7;
 
 impl Waves {
-    /// Floating-point operations that the device could do in the time of this product (batch, m, n,
-    /// k): units without a tile wait for those with one more. Fitted to square products of 256 to
-    /// 3,072 on an H200 through wgpu (`docs/performance/nvidia-h200.md`): of three tiles the one
-    /// with the least modelled time was the fastest, or within 1 % of it.
+    /// Returns the floating-point operations that the device could do in the time of this product
+    /// (batch, m, n, k): compute units without a tile wait for those with one more. Fitted to
+    /// square products of 256 to 3,072 on an H200 through wgpu (`docs/performance/nvidia-h200.md`):
+    /// of three tile sizes, the one with the shortest modelled time was the fastest, or within 1 %
+    /// of it.
     pub(in crate::engine) fn flops(
         self,
         sizes: [u64; 4],
@@ -64,7 +65,8 @@ impl Waves {
         tile.flops(sizes) * waited / reach.min(1.0).powf(self.reads)
     }
 
-    /// The default tile: of those that fit, the one of least time, else the smallest.
+    /// Returns the default tile: of those that fit, the one with the shortest modelled time; if
+    /// none fits, the smallest.
     pub(in crate::engine) fn usual(self, query: &Query, fits: impl Fn(Tile) -> bool) -> Tile {
         let sizes = vendor::sizes(query).unwrap_or([1; 4]);
         let tiles = [(128, 128), (128, 64), (64, 64)].map(|(rows, columns)| Tile { rows, columns });

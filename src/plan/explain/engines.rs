@@ -4,28 +4,29 @@ use serde::Serialize;
 
 use super::{StepReport, per};
 
-/// The steps of one engine.
+/// The steps of one engine, added up.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct EngineReport {
     /// The engine.
     pub engine: String,
-    /// How many steps it made.
+    /// Number of its steps.
     pub steps: usize,
     /// Total seconds: the sum of the medians if measured, else of the estimates.
     pub seconds: f64,
-    /// Share of the seconds of all steps.
+    /// Fraction of the seconds of all steps.
     pub share: f64,
-    /// Bytes per second.
+    /// Bytes that the steps move, per second.
     pub bytes_per_s: f64,
-    /// Floating-point operations per second.
+    /// Floating-point operations of the steps, per second.
     pub flops_per_s: f64,
-    /// Share of the roofline: of a copy's bandwidth if measured, else of the device's bandwidth or
-    /// arithmetic by estimate, whichever is closer.
+    /// If measured, the bandwidth as a fraction of a copy's; otherwise the estimated fraction of
+    /// the device's roofline: of peak bandwidth or of peak arithmetic, whichever is closer to its
+    /// limit.
     pub roof: f64,
 }
 
-/// Reports by engine, the most expensive first. `bandwidth` is that of a copy in bytes per second,
-/// if measured.
+/// Aggregates steps by engine, the most expensive first. `bandwidth` is that of a copy in bytes per
+/// second, if measured.
 pub(super) fn of(steps: &[StepReport], bandwidth: Option<f64>) -> Vec<EngineReport> {
     let seconds = |step: &StepReport| step.measured.as_ref().map_or(step.seconds, |m| m.median);
     let all: f64 = steps.iter().map(seconds).sum();

@@ -7,24 +7,25 @@ use crate::engine::TensorRole;
 use crate::plan::{Plan, SlotRole};
 use crate::provider::Command;
 
-/// The memory of a plan, in bytes.
+/// The memory map of a plan; sizes are in bytes.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Memory {
     /// The buffers of intermediates.
     pub arena: Vec<ArenaBuffer>,
-    /// Bytes of all those buffers.
+    /// Total bytes of the arena buffers.
     pub arena_bytes: u64,
-    /// Peak of live intermediates at one step: a lower bound for any arena.
+    /// Maximum bytes of intermediates that are live at the same step: a lower bound on the size of
+    /// any arena.
     pub peak_bytes: u64,
-    /// Weights.
+    /// Bytes of weights.
     pub weight_bytes: u64,
-    /// States.
+    /// Bytes of states.
     pub state_bytes: u64,
-    /// Inputs.
+    /// Bytes of inputs.
     pub input_bytes: u64,
-    /// Outputs that are bound to buffers.
+    /// Bytes of outputs that are bound to buffers.
     pub output_bytes: u64,
-    /// Constants of the graph, and counter words.
+    /// Bytes of constants of the graph and of counter words.
     pub constant_bytes: u64,
 }
 
@@ -33,7 +34,7 @@ pub struct Memory {
 pub struct ArenaBuffer {
     /// Its name in the recording.
     pub name: String,
-    /// Its size.
+    /// Its size in bytes.
     pub bytes: u64,
     /// Its tensors, by offset, then by step.
     pub tensors: Vec<Placed>,
@@ -44,13 +45,13 @@ pub struct ArenaBuffer {
 pub struct Placed {
     /// Name for display.
     pub name: String,
-    /// First byte.
+    /// Offset of its first byte in the buffer.
     pub offset: u64,
-    /// Its size.
+    /// Its size in bytes.
     pub bytes: u64,
-    /// First step that touches it.
+    /// Index of the first step that touches it.
     pub first: usize,
-    /// Last step that touches it; the number of steps if it is downloaded.
+    /// Index of the last step that touches it; the number of steps if it is downloaded.
     pub last: usize,
 }
 
@@ -82,7 +83,7 @@ pub(super) fn of(plan: &Plan) -> Memory {
     memory
 }
 
-/// Every intermediate that a step touches, with its slot.
+/// Returns every intermediate that a step touches, with the index of its slot.
 fn placed(plan: &Plan) -> Vec<(usize, Placed)> {
     let mut found: Vec<Option<(usize, Placed)>> = vec![None; plan.tensors.len()];
     for (at, (step, dispatch)) in plan.steps.iter().zip(plan.dispatches()).enumerate() {
@@ -116,12 +117,13 @@ fn placed(plan: &Plan) -> Vec<(usize, Placed)> {
     found
 }
 
-/// Columns and rows of a map.
+/// Maximum columns and the rows of a map, in characters.
 const MAP: (usize, usize) = (72, 12);
 
 impl ArenaBuffer {
-    /// A map, steps to the right and offsets downwards: a letter for a live tensor (`*` if tensors
-    /// share a cell), a dot for free memory. Below it, the tensor of each letter.
+    /// Draws a map, with steps to the right and offsets downwards: a letter for a live tensor (`*`
+    /// if tensors share a cell), a dot for free memory. Below it, the text names the tensor of each
+    /// letter.
     pub(super) fn map(&self, steps: usize) -> String {
         let (columns, rows) = (MAP.0.min(steps + 1).max(1), MAP.1);
         let mut cells = vec![vec![b'.'; columns]; rows];

@@ -1,6 +1,6 @@
-//! Reports of a plan for people and programs.
+//! Reports about a plan, as text and as JSON.
 //!
-//! A [`Report`] holds everything known about a plan; the text and the JSON form render it.
+//! A [`Report`] holds everything known about a plan, and both forms are rendered from it.
 //! [`Report::measured`] adds measurements.
 
 mod engines;
@@ -23,14 +23,14 @@ use crate::engine::Peaks;
 use crate::kernel::Access;
 use crate::provider::{Command, DeviceKind, Dispatch, SlotRange};
 
-/// Version of the JSON form. Fields are only ever added to a version.
+/// Version of the JSON form. Within a version, fields are only added.
 const SCHEMA: u32 = 1;
 
 /// Everything known about a plan. Its JSON form has the names and units of these fields: bytes,
-/// seconds, counts, and shares from 0 to 1; sizes are at the upper ends of the class.
+/// seconds, counts, and fractions from 0 to 1; sizes are at the upper ends of the shape class.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Report {
-    /// Version of this form.
+    /// Version of the JSON form.
     pub schema: u32,
     /// Name of the graph.
     pub graph: String,
@@ -42,7 +42,7 @@ pub struct Report {
     pub passes: Vec<String>,
     /// Passes that were disabled.
     pub off: Vec<String>,
-    /// Whether results are batch invariant: [`super::Options::deterministic`].
+    /// Whether results are batch invariant; see [`super::Options::deterministic`].
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub deterministic: bool,
     /// Every kernel launch, in order.
@@ -53,9 +53,9 @@ pub struct Report {
     pub totals: Totals,
     /// The memory map.
     pub memory: Memory,
-    /// The engine of each group, and why.
+    /// The engine chosen for each group, and why.
     pub choices: Vec<NodeChoice>,
-    /// Measurements; absent in a report of a plan alone.
+    /// Measurements, if [`Report::measured`] has added them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub analysis: Option<Analysis>,
 }
@@ -63,47 +63,50 @@ pub struct Report {
 /// The device that a plan was made for.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Target {
-    /// `provider:index`.
+    /// The device, as `provider:index`.
     pub id: String,
     /// Its name.
     pub name: String,
     /// The kind of device.
     pub kind: DeviceKind,
-    /// Memory bandwidth in bytes per second: the profile's, else a round figure of its kind.
+    /// Memory bandwidth in bytes per second: from the profile if known, otherwise a rough default
+    /// for the device kind.
     pub bytes_per_s: f64,
-    /// Operations per second: a round figure of its kind.
+    /// Floating-point operations per second: calibrated, otherwise a rough default for the device
+    /// kind.
     pub flops_per_s: f64,
 }
 
 /// One kernel launch.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct StepReport {
-    /// Its index.
+    /// Its index in the plan.
     pub number: usize,
-    /// What it executes.
+    /// Label of the group that it executes.
     pub label: String,
     /// The engine that emitted it.
     pub engine: String,
     /// The kernel, with defines and constants.
     pub kernel: String,
-    /// Operands and result of the group.
+    /// Operands and result of the group, as formats with shapes.
     pub shapes: String,
     /// Workgroups in x, y and z, as expressions.
     pub grid: [String; 3],
     /// The grid at the upper ends of the class.
     pub workgroups: [u64; 3],
-    /// Bytes that it moves.
+    /// Estimated bytes that it reads and writes.
     pub bytes: f64,
-    /// Floating-point operations.
+    /// Estimated floating-point operations.
     pub flops: f64,
     /// Estimated seconds.
     pub seconds: f64,
-    /// Share of the device's roofline by estimate: bandwidth or arithmetic, whichever is closer.
+    /// Estimated fraction of the device's roofline: of peak bandwidth or of peak arithmetic,
+    /// whichever is closer to its limit.
     pub roof: f64,
     /// Whether it needs a barrier: it touches a buffer that an earlier step since the last barrier
     /// touched, and one of the two writes.
     pub barrier: bool,
-    /// Its measurement.
+    /// Its measurement, if there is one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub measured: Option<StepMeasure>,
 }
@@ -119,9 +122,9 @@ pub struct StepMeasure {
     pub max: f64,
     /// Bytes per second, at the median.
     pub bytes_per_s: f64,
-    /// Operations per second, at the median.
+    /// Floating-point operations per second, at the median.
     pub flops_per_s: f64,
-    /// Share of the device's copy bandwidth.
+    /// `bytes_per_s` as a fraction of the bandwidth that a copy reaches on the device.
     pub roof: f64,
 }
 
@@ -132,26 +135,26 @@ pub struct Totals {
     pub dispatches: usize,
     /// Distinct kernels.
     pub kernels: usize,
-    /// Submits, if nothing else is recorded with it.
+    /// Submits, if nothing else is submitted together with the run.
     pub submits: usize,
-    /// Waits of a run that is read back.
+    /// Waits for the device, if the outputs are read.
     pub waits: usize,
-    /// Steps that wait for earlier ones.
+    /// Steps that need a barrier.
     pub barriers: usize,
     /// Bytes from host to device.
     pub upload_bytes: u64,
     /// Bytes from device to host.
     pub download_bytes: u64,
-    /// Bytes that the steps move.
+    /// Estimated bytes that the steps read and write.
     pub bytes: f64,
-    /// Floating-point operations.
+    /// Estimated floating-point operations.
     pub flops: f64,
     /// Estimated seconds.
     pub seconds: f64,
 }
 
 impl Plan {
-    /// The full report of the plan.
+    /// Returns the full report of the plan.
     pub fn report(&self) -> Report {
         let peaks = Peaks::of(&self.profile);
         let steps = self.step_reports(&peaks);
@@ -180,19 +183,20 @@ impl Plan {
         }
     }
 
-    /// The plan as text: passes, steps with estimates, totals, memory, and why each engine was
-    /// chosen.
+    /// Returns the plan as text: passes, steps with estimates, totals, memory, and why each engine
+    /// was chosen.
     pub fn explain(&self) -> String {
         self.report().text(&TextOptions { why: true, ..TextOptions::default() })
     }
 
-    /// The plan as JSON: a [`Report`] with the names of its fields.
+    /// Returns the plan as JSON: a [`Report`] with the names of its fields.
     pub fn explain_json(&self) -> serde_json::Value {
         self.report().json()
     }
 
-    /// Label, engine, kernel and workgroups (at the upper ends of the class) of each step without
-    /// estimates, to compare plans by. Repetitions, such as the layers of a decoder, appear once.
+    /// Returns the label, engine, kernel and workgroups (at the upper ends of the shape class) of
+    /// each step without estimates, for comparing plans. Repetitions, such as the layers of a
+    /// decoder, appear once.
     pub fn outline(&self) -> String {
         self.report().outline()
     }
@@ -228,7 +232,7 @@ impl Plan {
         report.collect()
     }
 
-    /// For each step, whether it must wait for earlier ones: GPU interfaces track whole buffers.
+    /// Returns, for each step, whether it needs a barrier, as GPU interfaces track whole buffers.
     fn barriers(&self) -> Vec<bool> {
         let (mut read, mut written) = (BTreeSet::new(), BTreeSet::new());
         self.dispatches()
@@ -277,7 +281,7 @@ impl Plan {
 }
 
 impl Report {
-    /// Adds measurements.
+    /// Adds the measurements of the plan on a device.
     pub fn measured(mut self, analysis: Analysis) -> Report {
         for (step, spread) in self.steps.iter_mut().zip(&analysis.steps) {
             let bytes_per_s = per(step.bytes, spread.median);
@@ -295,14 +299,14 @@ impl Report {
         self
     }
 
-    /// As JSON, with the names of the fields.
+    /// Returns the report as JSON, with the names of the fields.
     pub fn json(&self) -> serde_json::Value {
         // Maps have string keys and numbers are finite, so this cannot fail.
         serde_json::to_value(self).unwrap_or_default()
     }
 }
 
-/// A quotient; 0 if the divisor is 0.
+/// Divides; returns 0 if the divisor is not positive.
 fn per(amount: f64, by: f64) -> f64 {
     if by > 0.0 { amount / by } else { 0.0 }
 }

@@ -1,22 +1,23 @@
-//! Loop re-rolling: finds repetitions in a list, so that a decoder's layers are shown once.
+//! Loop re-rolling: finds repetitions in a list of steps, so that a decoder's layers are shown
+//! once.
 
-/// A repeated run of items.
+/// A run of items that may repeat.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Fold {
-    /// First item.
+    /// Index of the first item.
     pub(super) start: usize,
-    /// Items of one repetition.
+    /// Number of items in one repetition.
     pub(super) len: usize,
-    /// Repetitions; 1 for items that do not repeat.
+    /// Number of repetitions; 1 for items that do not repeat.
     pub(super) times: usize,
 }
 
-/// Longest repetition to search for.
+/// Maximum items in one repetition.
 const MAX_LEN: usize = 96;
-/// Fewest items that re-rolling must save to justify a line that says so.
+/// Minimum items that re-rolling must save, since the heading of a repetition takes a line too.
 const LEAST: usize = 4;
 
-/// Splits the list into runs from its start, each chosen to save most.
+/// Splits a list into runs, from its start on. Each run is the one that saves the most items.
 pub(super) fn fold<T: PartialEq>(items: &[T]) -> Vec<Fold> {
     let mut folds: Vec<Fold> = Vec::new();
     let mut at = 0;
@@ -31,7 +32,7 @@ pub(super) fn fold<T: PartialEq>(items: &[T]) -> Vec<Fold> {
     folds
 }
 
-/// The run at the start of a list that saves most: length and repetitions.
+/// Returns the length and repetitions of the run at the start of a list that saves the most items.
 fn best<T: PartialEq>(items: &[T]) -> (usize, usize) {
     let (mut found, mut saved) = ((1, 1), LEAST - 1);
     for len in 1..=MAX_LEN.min(items.len() / 2) {
@@ -45,7 +46,7 @@ fn best<T: PartialEq>(items: &[T]) -> (usize, usize) {
     found
 }
 
-/// A label with its numbers masked: `blk.3.attn_q` and `blk.4.attn_q` are one.
+/// Masks the numbers of a label, so that `blk.3.attn_q` and `blk.4.attn_q` are equal.
 pub(super) fn masked(label: &str) -> String {
     let mut text = String::with_capacity(label.len());
     let mut in_number = false;

@@ -1,4 +1,4 @@
-//! A report as text.
+//! The text form of a report.
 
 use std::fmt::Write;
 
@@ -7,19 +7,20 @@ use super::units::{bytes, count, seconds, share};
 use super::{Report, StepReport};
 use crate::engine::Verdict;
 
-/// Sections of a report's text.
+/// Options for the text of a report.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct TextOptions {
-    /// Every step; else repetitions, such as the layers of a decoder, appear once.
+    /// Whether every step is listed; if not, repetitions, such as the layers of a decoder, appear
+    /// once.
     pub all: bool,
-    /// A map of each arena buffer.
+    /// Whether to draw a map of each arena buffer.
     pub arena: bool,
-    /// Why each engine was chosen, and the rejected ones.
+    /// Whether to list why each engine was chosen, and the rejected ones.
     pub why: bool,
 }
 
 impl Report {
-    /// The report as text.
+    /// Formats the report as text.
     pub fn text(&self, options: &TextOptions) -> String {
         let mut text = String::new();
         // Writing to a string does not fail.
@@ -36,7 +37,7 @@ impl Report {
         text
     }
 
-    /// A line per engine, the most expensive first.
+    /// Formats a table with a line per engine, the most expensive first.
     pub fn engines_text(&self) -> String {
         let of = if self.analysis.is_some() { "of copy" } else { "of roof" };
         let heads = ["engine", "steps", "time", "share", "B/s", "flop/s", of];
@@ -55,7 +56,7 @@ impl Report {
         table.text()
     }
 
-    /// See [`Plan::outline`](crate::plan::Plan::outline).
+    /// Formats the outline; see [`Plan::outline`](crate::plan::Plan::outline).
     pub(super) fn outline(&self) -> String {
         let line =
             |s: &StepReport| format!("{} | {} | {} | {}", s.label, s.engine, s.kernel, grid(s));
@@ -130,7 +131,7 @@ impl Report {
         writeln!(f)
     }
 
-    /// The heading of repeated steps.
+    /// Formats the heading of the steps `all`, which are `times` repetitions of `len` steps.
     fn repeated(&self, all: &[StepReport], len: usize, times: usize) -> String {
         let (first, last) = (all[0].number, all[all.len() - 1].number);
         let estimated: f64 = all.iter().map(|step| step.seconds).sum();
@@ -211,7 +212,8 @@ impl Report {
         Ok(())
     }
 
-    /// Each engine with those it was preferred to; equal lines appear once.
+    /// Lists each chosen engine with the reason and the other candidates; equal entries appear
+    /// once.
     fn why(&self, f: &mut String) -> std::fmt::Result {
         writeln!(f, "\nwhy:")?;
         let mut groups: Vec<(String, &str, usize)> = Vec::new();
@@ -245,13 +247,13 @@ impl Report {
     }
 }
 
-/// Key under which steps are equal: the line, with the numbers of its label masked.
+/// Returns the key that steps are compared by: their line, with the numbers of the label masked.
 fn masked_label(step: &StepReport, rest: String) -> String {
     let rest = rest.strip_prefix(&step.label).unwrap_or(&rest);
     format!("{} {rest}", masked(&step.label))
 }
 
-/// Workgroups at the upper ends: `12`, `12 x 4`, `12 x 4 x 2`.
+/// Formats the workgroups at the upper ends of the class: `12`, `12 x 4`, `12 x 4 x 2`.
 fn grid(step: &StepReport) -> String {
     match step.workgroups {
         [x, 1, 1] => x.to_string(),
@@ -260,13 +262,13 @@ fn grid(step: &StepReport) -> String {
     }
 }
 
-/// Aligned columns, with lines of text between the rows.
+/// A table with aligned columns. A row is its cells, or a line of text between other rows (`Err`).
 struct Table {
     heads: Vec<&'static str>,
     rows: Vec<Result<Vec<String>, String>>,
 }
 
-/// Left-aligned columns; numbers are right-aligned.
+/// Headings of the left-aligned columns; all others are right-aligned.
 const LEFT: [&str; 5] = ["step", "engine", "grid", "kernel", "shapes"];
 /// Width in characters beyond which a cell does not widen its column.
 const WIDEST: usize = 44;

@@ -1,6 +1,6 @@
 //! Number formatting for display.
 
-/// `0`, `840`, `4.8 k`, `1.2 M`: about three digits, in powers of a thousand.
+/// Formats a value with about three digits in powers of a thousand: `0`, `840`, `4.8 k`, `1.2 M`.
 fn scaled(value: f64, unit: &str) -> String {
     let mut value = value;
     let mut prefix = "";
@@ -16,17 +16,17 @@ fn scaled(value: f64, unit: &str) -> String {
     format!("{value:.digits$} {prefix}{unit}").trim_end().to_string()
 }
 
-/// `4.8 kB`.
+/// Formats a number of bytes: `4.8 kB`.
 pub(super) fn bytes(value: f64) -> String {
     scaled(value, "B")
 }
 
-/// `4.8 M`.
+/// Formats a count: `4.8 M`.
 pub(super) fn count(value: f64) -> String {
     scaled(value, "")
 }
 
-/// `840 us`, `3.2 ms`, `0.4 us`.
+/// Formats seconds: `840 us`, `3.2 ms`, `0.4 us`.
 pub(super) fn seconds(value: f64) -> String {
     let (scaled, unit) = match value {
         v if v >= 0.9995 => (v, "s"),
@@ -37,7 +37,7 @@ pub(super) fn seconds(value: f64) -> String {
     format!("{scaled:.digits$} {unit}")
 }
 
-/// `82%`.
+/// Formats a fraction as a percentage: `82%`.
 pub(super) fn share(value: f64) -> String {
     format!("{:.0}%", value * 100.0)
 }

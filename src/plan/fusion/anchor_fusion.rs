@@ -13,12 +13,12 @@ use crate::ir::{NodeId, Op, OpClass};
 use crate::kernel::{MAX_SEGMENTS, Value};
 use crate::plan::builder::PlanBuilder;
 
-/// Rows up to which every workgroup of a product may recompute each row's norm.
+/// Maximum rows of a product whose workgroups may each recompute the norm of every row.
 const FEW_ROWS: u64 = 8;
 /// Maximum nodes fused after one anchor.
 const MOST_AFTER: usize = 24;
 
-/// Groups for every anchor with fusable work around it; their nodes are added to `taken`.
+/// Builds a group for every anchor with fusable work around it, and adds its nodes to `taken`.
 pub(super) fn anchors(
     builder: &PlanBuilder,
     deps: &Deps,
@@ -57,8 +57,9 @@ pub(super) fn anchors(
     groups
 }
 
-/// Norms that every reader can recompute: of products of few rows; with many rows and matrix
-/// hardware only for a single reader, whose rounding launch does it.
+/// Finds the norms that every reader can recompute: those whose readers are products of few rows
+/// and, on devices with tensor cores, those with a single reader, whose quantisation launch
+/// computes the norm.
 fn shared_norms(builder: &PlanBuilder, deps: &Deps) -> HashSet<NodeId> {
     let few = |id: &NodeId| {
         let node = builder.graph.node(*id);
@@ -90,14 +91,14 @@ fn shared_norms(builder: &PlanBuilder, deps: &Deps) -> HashSet<NodeId> {
     norms.collect()
 }
 
-/// Whether a node's first operand, and no other, is the result of `id`.
+/// Returns whether a node's first operand, and no other, is the result of `id`.
 fn reads_first(builder: &PlanBuilder, deps: &Deps, reader: NodeId, id: NodeId) -> bool {
     let inputs = &builder.graph.node(reader).inputs;
     let from = |input: &NodeId| deps.producer(builder, *input);
     inputs.first().and_then(from) == Some(id) && inputs[1..].iter().all(|i| from(i) != Some(id))
 }
 
-/// The prologue on the anchor's first operand: a norm, or elementwise work.
+/// Adds a prologue to `fused`: a norm of the anchor's first operand, or elementwise work on it.
 fn before(
     builder: &PlanBuilder,
     deps: &Deps,
@@ -142,13 +143,14 @@ fn before(
     }
 }
 
-/// A view of the same memory in another shape with equal rows.
+/// Reshapes a view; `None` if strides cannot express it.
 fn reshaped_rows(view: &View, shape: &Shape) -> Option<View> {
     let layout = crate::plan::alias::reshaped(view, shape)?;
     Some(View { layout, shape: shape.clone(), ..view.clone() })
 }
 
-/// The elementwise prologue that ends in `from`, over [row, column] of the anchor's first operand.
+/// Builds the elementwise prologue that ends in `from`, over `[row, column]` of the anchor's first
+/// operand. Also returns the view that the anchor reads instead, and the nodes of the prologue.
 fn prologue(
     builder: &PlanBuilder,
     deps: &Deps,
@@ -205,7 +207,7 @@ fn prologue(
     Some((body, view, nodes))
 }
 
-/// The epilogue on the anchor's result, instead of its store.
+/// Adds an epilogue on the anchor's result to `fused`; it replaces the anchor's store.
 fn after(
     builder: &PlanBuilder,
     deps: &Deps,
@@ -235,7 +237,7 @@ fn after(
     }
 }
 
-/// Epilogue segments of the members on each part of the anchor's result.
+/// Builds the epilogue segments that compute `members`, each from a part of the anchor's result.
 pub(super) fn segments(
     builder: &PlanBuilder,
     deps: &Deps,
@@ -274,13 +276,13 @@ pub(super) fn segments(
         .then(|| segments.into_iter().map(|(segment, _)| segment).collect())
 }
 
-/// Nodes that depend on the anchor.
+/// Nodes that depend on the anchor, split at the last node that any group has so far.
 #[derive(Default)]
 struct Late {
-    /// The known ones, as far as the groups so far reach: if one node of a group depends on it, all
-    /// do, and all their readers.
+    /// The dependent nodes up to that node. If one node of a group is dependent, all its nodes are,
+    /// and so are their readers.
     known: HashSet<NodeId>,
-    /// The first nodes after those, from which no path leads back.
+    /// The first dependent nodes after it; no path leads from them back to a group.
     beyond: BTreeSet<NodeId>,
 }
 
@@ -304,8 +306,9 @@ fn linked(deps: &Deps, anchor: NodeId, groups: &[Group]) -> Late {
     late
 }
 
-/// Nodes behind the anchor that depend on nothing else that waits for it; with `biased` also
-/// rotations of the results of other members.
+/// Returns the nodes that can join the epilogue of the anchor: they depend on it, but on no other
+/// node that depends on it, except each other. With `biased`, these include rotations of the
+/// results of other members.
 fn grown(
     builder: &PlanBuilder,
     deps: &Deps,
@@ -378,7 +381,7 @@ fn larger_or_equal(builder: &PlanBuilder, elements: &Dim, shape: &Shape) -> bool
         )
 }
 
-/// The members as connected components by shared values.
+/// Splits the members of an epilogue into components, which share no values.
 fn components(
     builder: &PlanBuilder,
     deps: &Deps,

@@ -1,9 +1,9 @@
-//! Cast elision for products of two-byte elements: legalisation inserts conversions to `f32`, and a
-//! vendor's library or tensor-core kernel reads the unconverted operand, which loses nothing.
+//! Cast elision for products of two-byte elements: legalisation inserts conversions to `f32`, and
+//! the vendor GEMM or a tensor-core kernel reads the unconverted operand, which loses nothing.
 //!
-//! Proposed only if the device has either, and for all readers of a conversion or none. If no
-//! engine takes it, `choose` undoes it for each product on its own: a conversion may then be
-//! computed for one reader and elided for another.
+//! Elision is proposed only if the device has either, and for all readers of a conversion or none.
+//! If no engine accepts the unconverted operand, `split` undoes the elision for each product
+//! separately, so a conversion may be computed for one reader and elided for another.
 
 use std::collections::HashMap;
 
@@ -18,7 +18,7 @@ use crate::plan::builder::PlanBuilder;
 /// Operands that a product reads instead of its own, and the conversions that this elides.
 pub(super) type Halves = ([Option<View>; 2], Vec<NodeId>);
 
-/// The products that may read two-byte elements.
+/// Finds the products that may read two-byte elements, with what each reads instead.
 pub(super) fn read(builder: &PlanBuilder, deps: &Deps) -> HashMap<NodeId, Halves> {
     let mut found = HashMap::new();
     if !multiplies_f16(builder) || builder.options.deterministic {
@@ -49,9 +49,10 @@ pub(super) fn read(builder: &PlanBuilder, deps: &Deps) -> HashMap<NodeId, Halves
     }
 }
 
-/// The anchor with only the first epilogue node, if that rounds its result to two bytes and more
-/// follows: a library call stores that type, and the rest is a loop with half the traffic.
-pub(super) fn rounded(builder: &PlanBuilder, deps: &Deps, group: &Group) -> Option<Fused> {
+/// Reduces the epilogue of an anchor to the node that converts its result to two bytes, if more
+/// nodes follow: the vendor GEMM stores that type, and the rest is a pointwise fusion with half the
+/// traffic.
+pub(super) fn casts_only(builder: &PlanBuilder, deps: &Deps, group: &Group) -> Option<Fused> {
     let fused = group.fused.as_ref().filter(|fused| fused.after.len() > 1)?;
     if !multiplies_f16(builder) {
         return None;
@@ -94,7 +95,8 @@ fn of(builder: &PlanBuilder, deps: &Deps, id: NodeId) -> Option<Halves> {
     Some(([Some(a), b], casts))
 }
 
-/// The two-byte source of a conversion to `f32`, as a view of that type.
+/// Returns the two-byte source of a conversion to `f32`, as a view of its own type, and the
+/// conversion.
 fn converted(builder: &PlanBuilder, deps: &Deps, id: NodeId) -> Option<(View, NodeId)> {
     let node = builder.graph.node(id);
     if node.op != Op::Cast(DType::F32) || !deps.computes[id.index()] {
@@ -112,7 +114,7 @@ fn converted(builder: &PlanBuilder, deps: &Deps, id: NodeId) -> Option<(View, No
     }
 }
 
-/// Whether a node's value is memory of a state, or a view of it.
+/// Returns whether a node's value lies in the memory of a state.
 fn root_is_state(builder: &PlanBuilder, id: NodeId) -> bool {
     let node = builder.graph.node(id);
     match node.op {

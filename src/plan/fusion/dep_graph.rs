@@ -7,7 +7,7 @@ use crate::plan::builder::PlanBuilder;
 
 /// Dependencies between the nodes that compute; views are transparent.
 pub(in crate::plan) struct Deps {
-    /// Whether a node computes.
+    /// For each node: whether it computes.
     pub(in crate::plan) computes: Vec<bool>,
     /// For each node that computes: the nodes that depend on it.
     pub(in crate::plan) users: Vec<SmallVec<[NodeId; 4]>>,
@@ -16,7 +16,8 @@ pub(in crate::plan) struct Deps {
     /// For each node that computes: the readers of its result (users without those that are only
     /// ordered after it).
     pub(in crate::plan) readers: Vec<SmallVec<[NodeId; 4]>>,
-    /// Whether a result is needed in memory regardless of readers: an output, or rows of a state.
+    /// For each node: whether its result is needed in memory regardless of readers, as an output or
+    /// as rows of a state.
     pub(in crate::plan) kept: Vec<bool>,
 }
 
@@ -75,7 +76,7 @@ impl Deps {
         add(&mut self.before[to.index()], from);
     }
 
-    /// The node that computes the value seen at `id`; `None` for leaves.
+    /// Returns the node that computes the value seen at `id`; `None` for leaves.
     pub(in crate::plan) fn producer(
         &self,
         builder: &PlanBuilder,
@@ -102,7 +103,7 @@ fn add(list: &mut SmallVec<[NodeId; 4]>, id: NodeId) {
     }
 }
 
-/// For each node that is not a view: its readers, through views.
+/// Returns the nodes that read each node, directly or through views; a view itself has no readers.
 pub(in crate::plan) fn readers(graph: &Graph) -> Vec<Vec<NodeId>> {
     let mut seen: Vec<NodeId> = Vec::with_capacity(graph.nodes().len());
     let mut readers = vec![Vec::new(); graph.nodes().len()];

@@ -1,4 +1,4 @@
-//! Epilogue segments: fused work on a part of an anchor's result.
+//! Epilogue fusion: segments of work on parts of an anchor's result.
 
 use std::collections::HashSet;
 use std::rc::Rc;
@@ -15,7 +15,7 @@ use crate::plan::builder::PlanBuilder;
 /// A segment, and the range of columns of the anchor's result that it covers.
 pub(super) type Made = (SegmentBody, (u64, u64));
 
-/// A segment of elementwise work (or one copy into a state).
+/// Builds a segment of elementwise work (or of one copy into a state).
 pub(super) fn elementwise(
     builder: &PlanBuilder,
     deps: &Deps,
@@ -44,8 +44,8 @@ pub(super) fn elementwise(
     segment(builder, anchor, body, seen)
 }
 
-/// The three dimensions of the result of an anchor that is not a product with a weight matrix, as
-/// defined by `kernel::fusion`.
+/// Returns the three dimensions of the result of an anchor that is not a GEMM with a weight matrix,
+/// as defined by `kernel::fusion`.
 fn planes(builder: &PlanBuilder, anchor: NodeId) -> Option<Shape> {
     let node = builder.graph.node(anchor);
     let dims = node.shape.dims();
@@ -63,7 +63,7 @@ fn planes(builder: &PlanBuilder, anchor: NodeId) -> Option<Shape> {
     }
 }
 
-/// The two-byte type that a node converts to.
+/// Returns the two-byte type that a node converts to, if it is such a conversion.
 pub(super) fn narrows(builder: &PlanBuilder, id: NodeId) -> Option<DType> {
     match builder.graph.node(id).op {
         Op::Cast(to) if to.is_half() => Some(to),
@@ -71,7 +71,7 @@ pub(super) fn narrows(builder: &PlanBuilder, id: NodeId) -> Option<DType> {
     }
 }
 
-/// The first or second elements of the pairs along the last axis of a view.
+/// Returns the first or second elements (`lane` 0 or 1) of the pairs along the last axis of a view.
 pub(super) fn lane(view: &View, pairs: RopePairs, lane: usize) -> Option<View> {
     let (axis, mut part) = (view.shape.rank().checked_sub(1)?, view.clone());
     let half = view.shape[axis].as_const()? / 2;
@@ -87,8 +87,8 @@ pub(super) fn lane(view: &View, pairs: RopePairs, lane: usize) -> Option<View> {
     Some(part)
 }
 
-/// A segment that rotates (RoPE) elementwise work on the anchor's result. The last of `nodes` is
-/// the rotation, or its conversion to two bytes, and nothing else reads the others.
+/// Builds a segment that rotates (RoPE) elementwise work on the anchor's result. The last of
+/// `nodes` is the rotation, or its conversion to two bytes, and nothing else reads the others.
 pub(super) fn rotation(
     builder: &PlanBuilder,
     deps: &Deps,
@@ -145,7 +145,7 @@ pub(super) fn rotation(
     segment(builder, anchor, body, seen)
 }
 
-/// A segment that stores the value seen at `input`.
+/// Builds a segment that stores the value seen at `input`.
 pub(super) fn stored(builder: &PlanBuilder, anchor: NodeId, input: NodeId) -> Option<Made> {
     let view = &builder.views[input.index()];
     if !builder.views[anchor.index()].is_contiguous() {
@@ -163,7 +163,8 @@ pub(super) fn stored(builder: &PlanBuilder, anchor: NodeId, input: NodeId) -> Op
     segment(builder, anchor, body, vec![seen])
 }
 
-/// Maps a body to the index space of the anchor's kernel, with the range of columns it covers.
+/// Maps a body to the index space of the anchor's kernel; `seen` are the body's views of the
+/// anchor's result. Also returns the range of columns that the segment covers.
 fn segment(builder: &PlanBuilder, anchor: NodeId, body: Body, seen: Vec<View>) -> Option<Made> {
     let node = builder.graph.node(anchor);
     let (reads, writes) = (body.reads(), body.writes());
@@ -192,7 +193,8 @@ fn segment(builder: &PlanBuilder, anchor: NodeId, body: Body, seen: Vec<View>) -
     linear_segment(builder, anchor, body, seen)
 }
 
-/// For a product with a weight matrix: the rows of the weight in each evaluation.
+/// Same as [`segment`], for a GEMM with a weight matrix: finds the rows of the weight that each
+/// evaluation combines.
 fn linear_segment(
     builder: &PlanBuilder,
     anchor: NodeId,

@@ -14,12 +14,12 @@ use crate::kernel::Value;
 use crate::plan::alias::{reshaped, seen_as};
 use crate::plan::builder::PlanBuilder;
 
-/// The index space of rows that reductions go over.
+/// The index space of rows along which reductions run.
 #[derive(Clone, PartialEq)]
 pub(super) struct RowSpace {
     /// Shape of the reduced operand.
     from: Shape,
-    /// Its axes: the kept ones, then the reduced ones.
+    /// Axes of `from`: the kept ones, then the reduced ones.
     order: Vec<usize>,
     /// Number of reduced axes.
     reduced: usize,
@@ -38,7 +38,7 @@ impl RowSpace {
         RowSpace { from: from.clone(), order, reduced: axes.len(), space }
     }
 
-    /// The space of a node that reduces rows; `None` for others.
+    /// Returns the row space of a node that reduces rows; `None` for other nodes.
     pub(super) fn of(builder: &PlanBuilder, node: &Node) -> Option<RowSpace> {
         let from = || &builder.graph.node(node.inputs[0]).shape;
         match &node.op {
@@ -50,14 +50,14 @@ impl RowSpace {
         }
     }
 
-    /// Shape of one number per row, with size 1 for reduced axes.
+    /// Returns the shape of one value per row, with size 1 for reduced axes.
     fn keep(&self) -> Shape {
         let reduced = &self.order[self.order.len() - self.reduced..];
         let dims = self.from.dims().iter().enumerate();
         dims.map(|(i, d)| if reduced.contains(&i) { Dim::new(1) } else { d.clone() }).collect()
     }
 
-    /// A view of shape `from`, over the space.
+    /// Maps a view of shape `from` to the space; `None` if strides cannot express it.
     fn embed(&self, view: &View) -> Option<View> {
         let mut moved = view.clone();
         moved.shape = self.order.iter().map(|axis| view.shape[*axis].clone()).collect();
@@ -90,7 +90,7 @@ fn link(link: Link, then: &Rc<Chain>) -> Rc<Chain> {
     Rc::new(Chain::Link(link, then.clone()))
 }
 
-/// Only the last of consecutive reshapes matters.
+/// Adds a reshape to a chain. Only the last of consecutive reshapes matters.
 fn reshape(shape: &Shape, then: &Rc<Chain>, builder: &PlanBuilder) -> Rc<Chain> {
     match &**then {
         Chain::Link(Link::Reshape(_), _) => then.clone(),
@@ -102,13 +102,13 @@ fn reshape(shape: &Shape, then: &Rc<Chain>, builder: &PlanBuilder) -> Rc<Chain> 
     }
 }
 
-/// Traces the values of one group.
+/// Traces the values of one group. Methods return a value as its index in `values`.
 pub(super) struct Trace<'d, 'a> {
     builder: &'d PlanBuilder<'a>,
     members: &'d HashSet<NodeId>,
     space: Shape,
     rows: Option<RowSpace>,
-    /// The anchor whose result is in registers, and the views on it.
+    /// The anchor whose result is in registers, and the views of that result.
     anchor: Option<(NodeId, Vec<View>)>,
     inputs: Vec<View>,
     values: Vec<Value>,
@@ -116,7 +116,7 @@ pub(super) struct Trace<'d, 'a> {
     memo: HashMap<(NodeId, Layout), u32>,
 }
 
-/// Maximum values of a body: longer ones are split into several kernels.
+/// Maximum values of a body; longer bodies are split into several kernels.
 const MOST_VALUES: usize = 96;
 
 impl<'d, 'a> Trace<'d, 'a> {
@@ -139,19 +139,19 @@ impl<'d, 'a> Trace<'d, 'a> {
         }
     }
 
-    /// The same around an anchor, whose result is not read from memory.
+    /// Traces work fused with an anchor, whose result is in registers.
     pub(super) fn fusion(mut self, anchor: NodeId) -> Trace<'d, 'a> {
         self.anchor = Some((anchor, Vec::new()));
         self
     }
 
-    /// The body that writes these values, with its views of the anchor.
+    /// Returns the body that writes these values, and its views of the anchor's result.
     pub(super) fn finish(self, outputs: Vec<(View, u32)>) -> (Body, Vec<View>) {
         let Trace { space, inputs, values, anchor, .. } = self;
         (Body { space, inputs, values, outputs }, anchor.map_or_else(Vec::new, |(_, views)| views))
     }
 
-    /// How an output of this shape maps to the space.
+    /// Returns the chain from an output of this shape to the space; `None` if there is none.
     pub(super) fn root(&self, shape: &Shape) -> Option<Rc<Chain>> {
         let end = Rc::new(Chain::Space);
         let Some(rows) = &self.rows else {
@@ -173,14 +173,14 @@ impl<'d, 'a> Trace<'d, 'a> {
         (shape.elements() == rows.keep().elements()).then(|| self.row(&embed))
     }
 
-    /// From one number per row to the space.
+    /// Returns the chain from one value per row to the space.
     fn row(&self, embed: &Rc<Chain>) -> Rc<Chain> {
         let Some(rows) = &self.rows else { return embed.clone() };
         let wide = link(Link::Broadcast(rows.from.clone()), embed);
         link(Link::Reshape(rows.keep()), &wide)
     }
 
-    /// A view of a node, over the space; `None` if strides cannot express it.
+    /// Maps a view of a node to the space; `None` if strides cannot express it.
     pub(super) fn seen(&self, view: &View, mut chain: &Rc<Chain>) -> Option<View> {
         let mut view = view.clone();
         loop {
@@ -206,7 +206,7 @@ impl<'d, 'a> Trace<'d, 'a> {
         }
     }
 
-    /// How row-major elements of this shape are visited over the space.
+    /// Returns the layout in which the space visits row-major elements of this shape.
     fn walk(&self, shape: &Shape, chain: &Rc<Chain>) -> Option<Layout> {
         let plain = View::whole(
             crate::engine::TensorId(u32::MAX),
@@ -223,8 +223,8 @@ impl<'d, 'a> Trace<'d, 'a> {
         Some(seen.layout)
     }
 
-    /// The value as an element value, for an output that is repeated along rows: a kernel writes a
-    /// row value once.
+    /// Converts a value per row to a value per element if the output repeats it along rows: a
+    /// kernel writes a row value only once.
     pub(super) fn for_output(&mut self, value: u32, to: &View) -> Option<u32> {
         let repeated = to.layout.strides.last().is_some_and(|stride| !stride.is(0));
         if self.rows.is_none() || !repeated || self.of_element(value) {
@@ -273,7 +273,7 @@ impl<'d, 'a> Trace<'d, 'a> {
         self.push(Value::Binary(op, a, b))
     }
 
-    /// An input view, without duplicates.
+    /// Returns the value of an input view, which is added if it is new.
     pub(super) fn input(&mut self, view: View) -> Option<u32> {
         let Format::Plain(stored) = view.format else { return None };
         if stored != view.dtype {
@@ -297,7 +297,7 @@ impl<'d, 'a> Trace<'d, 'a> {
         self.push(Value::Input(place as u32))
     }
 
-    /// The value of a node at each index of the space.
+    /// Returns the value of a node at each index of the space.
     pub(super) fn value(&mut self, id: NodeId, chain: &Rc<Chain>) -> Option<u32> {
         let builder = self.builder;
         let node = builder.graph.node(id);
@@ -330,13 +330,13 @@ impl<'d, 'a> Trace<'d, 'a> {
         Some(value)
     }
 
-    /// A node outside of the group, read from memory.
+    /// Returns the value of a node outside of the group, which is read from memory.
     fn leaf(&mut self, id: NodeId, chain: &Rc<Chain>) -> Option<u32> {
         let view = self.seen(&self.builder.views[id.index()], chain)?;
         self.input(view)
     }
 
-    /// The anchor's result.
+    /// Returns the value of the anchor's result.
     fn taken(&mut self, node: &Node, chain: &Rc<Chain>) -> Option<u32> {
         let plain = View::whole(
             crate::engine::TensorId(u32::MAX),
@@ -356,7 +356,7 @@ impl<'d, 'a> Trace<'d, 'a> {
         self.push(Value::Anchor(place as u32))
     }
 
-    /// A node of the group.
+    /// Returns the value of a node of the group.
     fn computed(&mut self, node: &Node, chain: &Rc<Chain>) -> Option<u32> {
         match &node.op {
             Op::Unary(op) => {
@@ -399,7 +399,8 @@ impl<'d, 'a> Trace<'d, 'a> {
         Some(values)
     }
 
-    /// The chain of a row operation's operand, if its own result is visited in the order of rows.
+    /// Returns the shape of a row operation's operand and the chain from it, if the operation's
+    /// result is visited in the order of rows.
     fn row_operand(
         &self,
         node: &Node,
@@ -427,7 +428,7 @@ impl<'d, 'a> Trace<'d, 'a> {
         self.push(Value::Reduce(op, x))
     }
 
-    /// Zeros for a row that is all -inf, as [`Op::Softmax`] specifies.
+    /// Expands a softmax. A row that is all -inf becomes zeros, as [`Op::Softmax`] specifies.
     fn softmax(&mut self, node: &Node, chain: &Rc<Chain>) -> Option<u32> {
         let (_, embed) = self.row_operand(node, chain, false)?;
         let x = self.value(node.inputs[0], &embed)?;
@@ -477,7 +478,7 @@ impl<'d, 'a> Trace<'d, 'a> {
         self.unary(UnaryOp::Rsqrt, sum)
     }
 
-    /// The two halves of a rotation's result, over the space [tokens, heads, pairs].
+    /// Returns the two elements of each rotated pair, over the space `[tokens, heads, pairs]`.
     pub(super) fn rotation(&mut self, x: [u32; 2], angle: u32) -> Option<[u32; 2]> {
         let cos = self.unary(UnaryOp::Cos, angle)?;
         let sin = self.unary(UnaryOp::Sin, angle)?;
@@ -489,7 +490,7 @@ impl<'d, 'a> Trace<'d, 'a> {
         Some([self.binary(BinaryOp::Sub, a_cos, b_sin)?, self.binary(BinaryOp::Add, a_sin, b_cos)?])
     }
 
-    /// The product of two values after a cast of the first: a rotation's angle.
+    /// Returns the angle of a rotation: the position converted to `f32`, times the frequency.
     pub(super) fn angle(&mut self, position: View, frequency: View) -> Option<u32> {
         let position = self.input(position)?;
         let position = self.push(Value::Cast(DType::F32, position))?;

@@ -1,13 +1,14 @@
 //! Operator fusion: which nodes become one kernel.
 //!
-//! Three kinds of groups. A *loop* is pointwise work with reductions along one kind of rows; views
-//! between its nodes are strides in the kernel. An *anchor* is a product, convolution or attention
-//! with prologue and epilogue: the norm or pointwise work on its operand, and pointwise work,
-//! rotations and new rows of states on its result. Everything else is a group of its own.
+//! There are three kinds of groups. A pointwise fusion is elementwise work with reductions along
+//! one kind of rows; views between its nodes are strides in the kernel. An anchor (GEMM,
+//! convolution or attention) is grouped with a prologue, which is a norm of its operand or
+//! elementwise work on it, and an epilogue: elementwise work, rotations (RoPE) and new rows of
+//! states that are computed from its result. Every other node is a group of its own.
 //!
-//! Anchors come first and take what they can ([`anchor_fusion`]); loops take the rest
-//! ([`pointwise_fusion`]). Groups form no cycles. `choose` may still shrink the fusion around an
-//! anchor if an engine that does less costs less; the nodes that are removed then become loops.
+//! Anchors come first and take what they can ([`anchor_fusion`]); pointwise fusion takes the rest
+//! ([`pointwise_fusion`]). Groups form no cycles. `split` may still reduce the fusion around an
+//! anchor if an engine that fuses less costs less; the removed nodes then form pointwise fusions.
 
 mod anchor_fusion;
 mod cast_elision;
@@ -32,13 +33,14 @@ use crate::provider::DeviceKind;
 pub(super) struct Group {
     /// The nodes, ascending.
     pub(super) nodes: Vec<NodeId>,
-    /// The node that represents the group: the anchor, or the last.
+    /// The node that represents the group: the anchor, or the last node.
     pub(super) root: NodeId,
-    /// The nodes as one body, if they are a loop.
+    /// The nodes as one body, if they are a pointwise fusion.
     pub(super) body: Option<Body>,
-    /// Prologue and epilogue around the root.
+    /// Prologue and epilogue around the root, if it is an anchor with fused work.
     pub(super) fused: Option<Fused>,
-    /// The root's first operand as quantised by an earlier kernel, once `choose` has found that.
+    /// The first operand of the root as an earlier kernel quantises it, if `fuse_quant` has
+    /// arranged that.
     pub(super) given: Option<PreparedOperand>,
 }
 
@@ -46,7 +48,7 @@ pub(super) struct Group {
 #[derive(Clone)]
 pub(super) struct Fused {
     pub(super) fusion: Fusion,
-    /// Views that the anchor reads instead of its first two operands.
+    /// Views that the anchor reads instead of its first and second operand, if any.
     pub(super) operands: [Option<View>; 2],
     /// Prologue nodes.
     pub(super) before: Vec<NodeId>,
@@ -60,7 +62,7 @@ impl Group {
     }
 }
 
-/// The dependency graph, computed once per plan.
+/// Returns the dependency graph, which is computed once per plan.
 fn known(builder: &mut PlanBuilder) -> Rc<Deps> {
     if let Some(deps) = &builder.deps {
         return deps.clone();
@@ -88,7 +90,7 @@ pub(super) fn fuse(builder: &mut PlanBuilder) -> Result<()> {
     Ok(())
 }
 
-/// One group for each node.
+/// Makes each node a group of its own.
 pub(super) fn singles(builder: &mut PlanBuilder) {
     let deps = known(builder);
     let nodes = builder.graph.ids().filter(|id| deps.computes[id.index()]);
@@ -97,35 +99,36 @@ pub(super) fn singles(builder: &mut PlanBuilder) {
     builder.groups = ordered(builder, &deps, groups);
 }
 
-/// The groups that replace an anchor's, with less fused around it.
-pub(super) fn cut(builder: &mut PlanBuilder, group: &Group, fused: Option<Fused>) -> Vec<Group> {
+/// Returns the groups that replace an anchor's group, with only `fused` around the anchor.
+pub(super) fn shrink(builder: &mut PlanBuilder, group: &Group, fused: Option<Fused>) -> Vec<Group> {
     let mut nodes = vec![group.root];
     nodes.extend(fused.iter().flat_map(|f| f.before.iter().chain(&f.after)));
     nodes.sort_unstable();
     let part = Group { nodes, root: group.root, body: None, fused, given: None };
-    beside(builder, group, part)
+    with_rest(builder, group, part)
 }
 
-/// A smaller fusion around an anchor that a vendor's library can do.
-pub(super) fn rounded(builder: &mut PlanBuilder, group: &Group) -> Option<Fused> {
+/// Returns a smaller fusion around a group's anchor that the vendor GEMM can execute, if there is
+/// one.
+pub(super) fn casts_only(builder: &mut PlanBuilder, group: &Group) -> Option<Fused> {
     let deps = known(builder);
-    cast_elision::rounded(builder, &deps, group)
+    cast_elision::casts_only(builder, &deps, group)
 }
 
-/// The segment that stores an anchor's result.
+/// Returns the segment that stores an anchor's result.
 pub(super) fn stored(builder: &PlanBuilder, anchor: NodeId) -> Option<SegmentBody> {
     epilogues::stored(builder, anchor, anchor).map(|(segment, _)| segment)
 }
 
-/// The groups that replace a loop's, with one of its nodes separate.
+/// Returns the groups that replace a pointwise fusion, with one of its nodes separate.
 pub(super) fn split(builder: &mut PlanBuilder, group: &Group, id: NodeId) -> Vec<Group> {
     let deps = known(builder);
     let alone = Group::single(id, pointwise_fusion::single(builder, &deps, id));
-    beside(builder, group, alone)
+    with_rest(builder, group, alone)
 }
 
-/// A part of a group, and loops of the rest.
-fn beside(builder: &mut PlanBuilder, group: &Group, part: Group) -> Vec<Group> {
+/// Returns `part`, and pointwise fusions of the group's other nodes.
+fn with_rest(builder: &mut PlanBuilder, group: &Group, part: Group) -> Vec<Group> {
     let deps = known(builder);
     let apart = |id: &&NodeId| !part.nodes.contains(id);
     let rest: Vec<NodeId> = group.nodes.iter().filter(apart).copied().collect();
@@ -136,7 +139,7 @@ fn beside(builder: &mut PlanBuilder, group: &Group, part: Group) -> Vec<Group> {
     groups
 }
 
-/// The groups in topological order; ties by first node.
+/// Sorts the groups topologically; ties are in the order of their roots.
 pub(super) fn in_order(builder: &mut PlanBuilder, groups: Vec<Group>) -> Vec<Group> {
     let deps = known(builder);
     ordered(builder, &deps, groups)
@@ -194,13 +197,14 @@ fn ordered(builder: &PlanBuilder, deps: &Deps, groups: Vec<Group>) -> Vec<Group>
     order.into_iter().filter_map(|g| groups[g].take()).collect()
 }
 
-/// The node whose value a node writes: for an update, its new rows.
+/// Returns the node whose value a node writes: for an update, that of the new rows; else the node
+/// itself.
 fn result(builder: &PlanBuilder, id: NodeId) -> NodeId {
     let node = builder.graph.node(id);
     if matches!(node.op, Op::Update { .. }) { node.inputs[1] } else { id }
 }
 
-/// The view that a node of a group writes to.
+/// Returns the view that a node of a group writes to.
 fn written(builder: &PlanBuilder, id: NodeId) -> View {
     let view = &builder.views[id.index()];
     let node = builder.graph.node(id);

@@ -15,14 +15,15 @@ use crate::ir::{NodeId, Op, OpClass};
 use crate::kernel::Value;
 use crate::plan::builder::PlanBuilder;
 
-/// Most operations recomputed for each element that a smaller tensor is broadcast to.
+/// Maximum operations that are recomputed for each element to which a smaller tensor is broadcast.
 const REPEATED: usize = 8;
-/// Rows below which a large tensor's row and element work is not fused: one workgroup per row would
-/// leave the device idle (occupancy).
+/// Minimum rows of a large tensor for which row and element work is fused: with fewer, one
+/// workgroup per row would leave the device idle (occupancy).
 const FEW_ROWS: u64 = 32;
+/// Number of elements above which a tensor is large in the sense of [`FEW_ROWS`].
 const LARGE: u64 = 1 << 20;
 
-/// Whether a node can be part of a loop.
+/// Returns whether a node can be part of a pointwise fusion.
 pub(super) fn loopable(builder: &PlanBuilder, id: NodeId) -> bool {
     let node = builder.graph.node(id);
     match &node.op {
@@ -33,12 +34,13 @@ pub(super) fn loopable(builder: &PlanBuilder, id: NodeId) -> bool {
     }
 }
 
-/// The body of one node, if it is a loop.
+/// Returns the body of one node, if it can be a pointwise fusion.
 pub(super) fn single(builder: &PlanBuilder, deps: &Deps, id: NodeId) -> Option<Body> {
     body(builder, deps, &[id])
 }
 
-/// Groups of these nodes, ascending. `others` are existing groups.
+/// Groups these nodes, which are ascending, into pointwise fusions and single nodes. `others` are
+/// existing groups.
 pub(super) fn loops(
     builder: &PlanBuilder,
     deps: &Deps,
@@ -90,7 +92,7 @@ struct Grouping<'d, 'a> {
 }
 
 impl Grouping<'_, '_> {
-    /// Merges the groups of a producer and a reader, if that is valid and pays.
+    /// Merges the groups of a producer and a reader, if that is valid and faster.
     fn merge(&mut self, producer: NodeId, reader: NodeId) {
         let ([a], [b]) = (&self.owner[producer.index()][..], &self.owner[reader.index()][..])
         else {
@@ -120,7 +122,7 @@ impl Grouping<'_, '_> {
         self.groups[b] = Some(Group { nodes, root, body: Some(body), fused: None, given: None });
     }
 
-    /// Whether merging would form a cycle through a group outside of the two.
+    /// Returns whether merging groups `a` and `b` would form a cycle through another group.
     fn waits_for_itself(&self, a: usize, b: usize) -> bool {
         let mut seen: HashSet<usize> = HashSet::new();
         let mut open: Vec<usize> = Vec::new();
@@ -173,7 +175,8 @@ fn operations(body: &Body) -> usize {
     body.values.iter().filter(one).count()
 }
 
-/// These nodes as one body; `None` if strides cannot express it or a kernel cannot hold it.
+/// Builds one body of these nodes; `None` if strides cannot express it or a kernel cannot execute
+/// it.
 fn body(builder: &PlanBuilder, deps: &Deps, nodes: &[NodeId]) -> Option<Body> {
     let members: HashSet<NodeId> = nodes.iter().copied().collect();
     let mut rows: Option<RowSpace> = None;
@@ -202,7 +205,7 @@ fn body(builder: &PlanBuilder, deps: &Deps, nodes: &[NodeId]) -> Option<Body> {
     trace.find_map(|trace| over(builder, deps, nodes, trace))
 }
 
-/// The body over the index space of a trace.
+/// Builds the body over the index space of a trace.
 fn over(builder: &PlanBuilder, deps: &Deps, nodes: &[NodeId], mut trace: Trace) -> Option<Body> {
     let mut outputs = Vec::new();
     for id in nodes {
@@ -221,7 +224,8 @@ fn over(builder: &PlanBuilder, deps: &Deps, nodes: &[NodeId], mut trace: Trace) 
     fits(builder, &body).then_some(body)
 }
 
-/// Whether a kernel can hold it: buffers, dimensions, and nothing both read and written.
+/// Returns whether a kernel can execute a body: it has enough buffers and dimensions, and no tensor
+/// is both read and written, or written twice.
 pub(super) fn fits(builder: &PlanBuilder, body: &Body) -> bool {
     let (reads, writes) = (body.reads(), body.writes());
     let buffers = (reads.len() + writes.len()) as u32;

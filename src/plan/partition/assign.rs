@@ -12,19 +12,19 @@ use crate::plan::builder::{PlanBuilder, describe};
 use crate::plan::{Options, Selector, choose};
 use crate::provider::DeviceProfile;
 
-/// Slots of all nodes.
+/// The slots of all nodes and states.
 pub(super) struct Assigned {
     /// The slot of each node; arbitrary for nodes that every segment rebuilds.
     pub(super) slots: Vec<usize>,
-    /// Why a node is not on its default slot.
+    /// For each node: the reason, if it is not on the slot that it would have by default.
     pub(super) why: Vec<Option<String>>,
     /// The slot of each state, by name.
     pub(super) states: Vec<(String, usize)>,
 }
 
-/// Why nodes have no engine, by slot and node; `None` if they have one.
+/// For each slot and node: why the slot's device has no engine for the node; `None` if it has one.
 type Refusals = Vec<Vec<Option<String>>>;
-/// The slot that the caller requests for a node, and the selector that did.
+/// For each node: the slot that the caller requests, and the selector that does.
 type Wanted<'p> = Vec<Option<(usize, &'p Selector)>>;
 
 pub(super) fn assign(
@@ -80,7 +80,7 @@ pub(super) fn assign(
     Ok(Assigned { slots, why, states })
 }
 
-/// The first slot with an engine for a node.
+/// Returns the first slot with an engine for a node.
 fn first(graph: &Graph, id: NodeId, refusals: &Refusals) -> Result<usize> {
     let able = refusals.iter().position(|slot| slot[id.index()].is_none());
     able.ok_or_else(|| {
@@ -91,7 +91,7 @@ fn first(graph: &Graph, id: NodeId, refusals: &Refusals) -> Result<usize> {
     })
 }
 
-/// The slot that the caller requests for each node.
+/// Returns the slot that the caller requests for each node.
 fn wanted<'p>(graph: &Graph, slots: usize, placement: &'p Placement) -> Result<Wanted<'p>> {
     let (mut wanted, rebuilt) = (vec![None; graph.nodes().len()], rebuilt(graph));
     for (selector, slot) in placement {
@@ -113,8 +113,8 @@ fn wanted<'p>(graph: &Graph, slots: usize, placement: &'p Placement) -> Result<W
     Ok(wanted)
 }
 
-/// For each node that reads or updates a state, directly or after an update: the state. States
-/// touched by one node are represented by one of them.
+/// Returns the state of each node that reads or updates one, directly or after an update. If a node
+/// touches several states, one of them represents all.
 fn touched(graph: &Graph) -> Vec<Option<NodeId>> {
     // States whose memory a node's value is in, or is read from.
     let mut lies: Vec<Option<NodeId>> = vec![None; graph.nodes().len()];
@@ -150,8 +150,8 @@ fn standing(stands: &BTreeMap<NodeId, NodeId>, mut state: NodeId) -> NodeId {
     state
 }
 
-/// The slot of each state: where a node that touches it is placed, else the first slot that can
-/// execute all of them.
+/// Returns the slot of each state: the one where the caller places a node that touches the state,
+/// else the first that can execute all such nodes.
 fn states(
     graph: &Graph,
     wanted: &Wanted<'_>,
@@ -178,7 +178,7 @@ fn states(
     Ok(states)
 }
 
-/// For each node: why a device has no engine for it alone.
+/// Returns, for each node, why a device has no engine for it on its own.
 fn refusals(
     graph: &Graph,
     class: &ShapeClass,
@@ -186,7 +186,7 @@ fn refusals(
     options: &Options,
 ) -> Result<Vec<Option<String>>> {
     let mut own = options.clone();
-    // Nodes unchanged: what later passes derive from them does the same.
+    // Nodes stay as they are; later passes only derive equivalent ones from them.
     own.without = ["simplify", "pattern", "fuse"].map(String::from).to_vec();
     let mut builder = PlanBuilder::new(graph, class, profile, &own).after("alias")?;
     let mut refusals = vec![None; graph.nodes().len()];

@@ -1,4 +1,4 @@
-//! Graph partitioning: from slots to segments, each a graph.
+//! Graph partitioning: splits a graph whose nodes have slots into segments, each with a graph.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -17,15 +17,15 @@ pub(super) struct Parts {
     pub(super) actions: Vec<Action>,
 }
 
-/// A segment.
+/// A segment, with its graph.
 pub(super) struct Part {
     pub(super) slot: usize,
-    /// Nodes of the whole graph, in order.
+    /// Its nodes, by their ids in the whole graph, in order.
     pub(super) nodes: Vec<NodeId>,
     pub(super) graph: Graph,
 }
 
-/// Splits a graph: as much as one slot can execute, then the next slot.
+/// Splits a graph into segments: as much as one slot can execute, then the next slot.
 pub(super) fn cut(graph: &Graph, assigned: &Assigned) -> Result<Parts> {
     let rebuilt = rebuilt(graph);
     let lists = segments(graph, &assigned.slots, &rebuilt)?;
@@ -61,7 +61,7 @@ pub(super) fn cut(graph: &Graph, assigned: &Assigned) -> Result<Parts> {
 /// Slot and nodes of each segment, in order.
 type Lists = Vec<(usize, Vec<NodeId>)>;
 
-/// The fewest segments, over the possible first slots.
+/// Tries every slot as the first one and returns the split with the fewest segments.
 fn segments(graph: &Graph, slots: &[usize], rebuilt: &[bool]) -> Result<Lists> {
     let count = slots.iter().max().map_or(1, |most| most + 1);
     let mut best: Option<Lists> = None;
@@ -74,7 +74,7 @@ fn segments(graph: &Graph, slots: &[usize], rebuilt: &[bool]) -> Result<Lists> {
     Ok(best.unwrap_or_default())
 }
 
-/// All that is ready on one slot, then on the next that has ready nodes.
+/// Collects all nodes that are ready on one slot, then on the next slot that has ready nodes.
 fn segments_from(
     graph: &Graph,
     slots: &[usize],
@@ -138,13 +138,13 @@ struct Whole<'g> {
     rebuilt: Vec<bool>,
     /// The segment of each node that is not rebuilt.
     segment: Vec<usize>,
-    /// Nodes whose result is passed between segments, by index in `passed`.
+    /// For each node whose result is passed between segments: its index in `passed`.
     place: HashMap<NodeId, usize>,
     passed: Vec<Passed>,
 }
 
 impl Whole<'_> {
-    /// Finds the tensors passed between segments.
+    /// Finds the tensors that are passed between segments, and their slots.
     fn pass(&mut self, lists: &[(usize, Vec<NodeId>)]) {
         let mut wanted: Vec<BTreeSet<usize>> = vec![BTreeSet::new(); self.graph.nodes().len()];
         for (i, (slot, list)) in lists.iter().enumerate() {
@@ -176,7 +176,7 @@ impl Whole<'_> {
         self.graph.node(id).op.overwrites()
     }
 
-    /// The outputs of the graph that a segment computes.
+    /// Iterates over the outputs of the graph that a segment computes.
     fn outputs(&self, segment: usize) -> impl Iterator<Item = &(String, NodeId)> {
         self.graph.outputs().iter().filter(move |(_, id)| {
             let mut id = *id;
@@ -190,7 +190,7 @@ impl Whole<'_> {
         })
     }
 
-    /// The first segment that may have a leaf as an output: for a state, one on its slot.
+    /// Returns the first segment that may have a leaf as an output: for a state, one on its slot.
     fn home(&self, leaf: NodeId) -> usize {
         let users = self.graph.ids().filter(|id| self.graph.node(*id).inputs.contains(&leaf));
         let computed = users.map(|id| self.segment[id.index()]).filter(|s| *s != usize::MAX);
@@ -200,7 +200,8 @@ impl Whole<'_> {
         }
     }
 
-    /// Every node that a segment contains, in order: its own and those they read.
+    /// Returns every node that a segment contains, in order: its own nodes and those that they
+    /// read.
     fn needed(&self, segment: usize, list: &[NodeId]) -> Vec<NodeId> {
         let mut needed = vec![false; self.graph.nodes().len()];
         list.iter().for_each(|id| needed[id.index()] = true);
@@ -218,7 +219,7 @@ impl Whole<'_> {
         self.graph.ids().filter(|id| needed[id.index()]).collect()
     }
 
-    /// The graph of a segment.
+    /// Builds the graph of a segment.
     fn part(&self, name: String, segment: usize, list: &[NodeId]) -> Result<Graph> {
         let mut graph = Graph::new(name);
         let mut new: HashMap<NodeId, NodeId> = HashMap::new();
@@ -259,7 +260,7 @@ impl Whole<'_> {
         Ok(graph)
     }
 
-    /// The state at the root of a chain of updates and views.
+    /// Returns the state at the root of a chain of updates and views.
     fn state(&self, mut id: NodeId) -> NodeId {
         while !matches!(self.graph.node(id).op, Op::State { .. }) {
             match self.graph.node(id).inputs.first() {

@@ -1,11 +1,12 @@
 //! Plans over several devices (heterogeneous partitioning).
 //!
-//! Every device has a *slot*, a number. `assign` gives each node of a graph to a slot: as the
-//! caller places it, else the slot of its operands, else the first slot with an engine for it (so a
-//! node that a GPU cannot execute falls back to the host). `cut` collects what one slot can execute
-//! in one go into a *segment*, a graph with a [`Plan`] of its own. A tensor passed between segments
-//! has a buffer on each slot that needs it; between different slots there is a *transfer*.
-//! [`PartitionedPlan::actions`] is the order of execution.
+//! Every device has a *slot*: its index in the list of devices. `assign` chooses a slot for each
+//! node of a graph: the one where the caller places it; else, for a view, that of its operand; else
+//! the first slot with an engine for it (so a node that a GPU cannot execute falls back to the
+//! host). `cut` collects what one slot can execute without waiting for another into a *segment*, a
+//! graph with a [`Plan`] of its own. A tensor passed between segments has a buffer on each slot
+//! that needs it, and a *transfer* copies it from slot to slot. [`PartitionedPlan::actions`] is the
+//! order of execution.
 //!
 //! Inputs, weights and constants, and views of them, are on every slot that reads them. A state is
 //! on one slot, with every node that touches it, so its reads and updates keep their order.
@@ -26,7 +27,8 @@ use crate::error::{Error, Result};
 use crate::ir::{Graph, OpClass};
 use crate::provider::DeviceProfile;
 
-/// Explicit placement of nodes: selectors and slots. The last selector that matches a node wins.
+/// Explicit placement of nodes: a slot for the nodes of each selector. The last selector that
+/// matches a node wins.
 pub type Placement = [(Selector, usize)];
 
 /// A graph split over several devices.
@@ -34,7 +36,7 @@ pub type Placement = [(Selector, usize)];
 pub struct PartitionedPlan {
     /// Name of the graph.
     pub name: String,
-    /// The ranges of symbols it is valid for.
+    /// The ranges of symbols that it is valid for.
     pub class: ShapeClass,
     /// The device of each slot.
     pub devices: Vec<DeviceProfile>,
@@ -51,9 +53,9 @@ pub struct PartitionedPlan {
 /// A part of a graph on one slot.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Segment {
-    /// The slot.
+    /// The slot that executes it.
     pub slot: usize,
-    /// Why nodes of it are not on their default slot, in words.
+    /// Why some of its nodes are not on the slot that they would have by default, as text.
     pub why: Vec<String>,
     /// Its plan. Passed tensors are inputs and outputs that are bound to buffers.
     pub plan: Plan,
@@ -64,7 +66,7 @@ pub struct Segment {
 pub struct Passed {
     /// Its name in the plans of the segments.
     pub name: String,
-    /// Sizes.
+    /// Size of each dimension.
     pub shape: Shape,
     /// Element type.
     pub dtype: DType,
@@ -78,7 +80,7 @@ pub struct Passed {
 pub enum Action {
     /// Executes a segment, by index.
     Run(usize),
-    /// Copies a passed tensor, by index, from the slot that computes it to another one.
+    /// Copies a passed tensor, by index, from the slot that computes it to another slot.
     Transfer {
         /// Index of the tensor.
         tensor: usize,
@@ -92,9 +94,10 @@ impl PartitionedPlan {
     /// segment.
     ///
     /// # Errors
-    /// Invalid, for a placement that matches no node, names a missing slot, or splits a state;
-    /// unsupported, naming the node, if no slot has an engine for it, or the slot it is placed on
-    /// has none; and as [`Plan::new`].
+    /// Invalid, for a placement that matches no node, names a missing slot, or splits a state, or
+    /// for an engine that is forced for a node by index. Unsupported, naming the node, if no slot
+    /// has an engine for it, or the slot where it is placed has none. Otherwise same as
+    /// [`Plan::new`].
     pub fn new(
         graph: &Graph,
         class: &ShapeClass,
@@ -148,7 +151,7 @@ impl PartitionedPlan {
                 outputs: bound(&all.outputs, &options.bound.outputs),
                 weights: options.bound.weights,
             };
-            // A node's index means another node here.
+            // A node has a different index in the graph of a segment.
             let selects = |(selector, _): &(Selector, _)| {
                 part.graph.ids().any(|id| selector.selects(&part.graph, id))
             };
@@ -168,7 +171,8 @@ impl PartitionedPlan {
         })
     }
 
-    /// Bytes of the buffer of a passed tensor, at the upper ends of the class.
+    /// Returns the size in bytes of the buffer for a tensor passed between segments, at the upper
+    /// ends of the shape class.
     ///
     /// # Errors
     /// Invalid, if a size has no upper bound.
@@ -179,7 +183,7 @@ impl PartitionedPlan {
         Ok(slots.flatten().chain([own]).max().unwrap_or(own))
     }
 
-    /// The plan as text: the order of actions, and the plan of each segment.
+    /// Formats the plan as text: the order of actions, and the plan of each segment.
     pub fn explain(&self) -> String {
         let mut text =
             format!("plan {:?} {} over {} slots\n", self.name, self.class, self.devices.len());
@@ -216,8 +220,8 @@ impl PartitionedPlan {
     }
 }
 
-/// For each node: whether every segment that reads it has a copy. True for leaves and their views,
-/// and for views of updates, which are on the state's slot.
+/// Returns, for each node, whether every segment that reads it has a copy. This holds for leaves
+/// and their views, and for views of updates, which are on the slot of the state.
 fn rebuilt(graph: &Graph) -> Vec<bool> {
     let mut rebuilt: Vec<bool> = Vec::with_capacity(graph.nodes().len());
     for node in graph.nodes() {

@@ -17,7 +17,8 @@ fn partition(graph: &Graph, placement: &Placement) -> Result<PartitionedPlan> {
     PartitionedPlan::new(graph, &class, &devices(), placement, &Options::new(&registry))
 }
 
-/// neg -> exp -> sqrt -> tanh, each labelled by its name, and a sum of first and last.
+/// Builds neg -> exp -> sqrt -> tanh, each labelled by its name, and the sum of the first and last
+/// results.
 fn chain() -> Graph {
     let mut g = Graph::new("chain");
     let x = g.input("x", Shape::new([4, 8]), DType::F32);
@@ -77,7 +78,7 @@ fn values_of_another_device_are_copied_there_and_back() {
 
 #[test]
 fn what_the_first_device_cannot_do_goes_to_the_next_with_its_reason() {
-    // A table larger than a binding at WebGPU's minimum limits: the host looks rows up.
+    // A table larger than a binding at WebGPU's minimum limits: the host looks up the rows.
     let mut g = Graph::new("lookup");
     let ids = g.input("ids", Shape::new([3]), DType::I32);
     let table = g.weight("table", Shape::new([40_000, 1024]), Format::F32);
@@ -100,7 +101,7 @@ fn what_the_first_device_cannot_do_goes_to_the_next_with_its_reason() {
     assert!(none.is_unsupported() && none.to_string().contains("embedding"), "{none}");
 }
 
-/// A state of 8 rows, two updates, and reads before, between and after them.
+/// Builds a graph with a state of 8 rows, two updates, and reads before, between and after them.
 fn cache() -> Graph {
     let mut g = Graph::new("cache");
     let x = g.input("x", Shape::new([1, 4]), DType::F32);

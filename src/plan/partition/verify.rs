@@ -1,11 +1,11 @@
-//! Verification of a plan over several devices, so that running it is safe.
+//! Verifies that a partitioned plan is safe to run.
 
 use super::{Action, PartitionedPlan};
 use crate::error::{Error, Result};
 use crate::plan::SlotRole;
 
 impl PartitionedPlan {
-    /// Checks every plan, number and name.
+    /// Checks the plan of every segment, and every index and name.
     ///
     /// # Errors
     /// Invalid, naming the broken rule and its place.

@@ -14,7 +14,7 @@ fn raised(x: NodeId, op: UnaryOp) -> Raised {
     Raised::new([x], move |new, operands| new.add(Op::Unary(op), operands))
 }
 
-/// Sigmoid and ReLU: matches that are no product.
+/// Matches sigmoid and ReLU, which are not products.
 pub(super) fn simple(m: &Matcher, id: NodeId) -> Option<Raised> {
     if m.node(id).dtype != DType::F32 {
         return None;
@@ -26,7 +26,7 @@ pub(super) fn simple(m: &Matcher, id: NodeId) -> Option<Raised> {
     (m.shape(x) == m.shape(id)).then(|| raised(x, op))
 }
 
-/// SiLU and GELU: products of an operand with a function of it.
+/// Matches SiLU and GELU: products of an operand and a function of that operand.
 pub(super) fn gated(m: &Matcher, id: NodeId) -> Option<Raised> {
     if !matches!(m.op(id), Op::Binary(BinaryOp::Mul | BinaryOp::Div)) {
         return None;
@@ -47,10 +47,10 @@ pub(super) fn gated(m: &Matcher, id: NodeId) -> Option<Raised> {
     })
 }
 
-/// A gate's operand, the constant factor of the product, and the activation.
+/// The operand of a gate, the constant factor of the product, and the activation.
 type Gate = Option<(NodeId, f64, UnaryOp)>;
 
-/// `sigmoid(x)`, or `1 + exp(-x)` as a divisor.
+/// Matches `sigmoid(x)`, or `1 + exp(-x)` as a divisor.
 fn silu(m: &Matcher, gate: NodeId, under: bool) -> Gate {
     let x = match under {
         false => m.unary(gate, UnaryOp::Sigmoid)?,
@@ -59,7 +59,7 @@ fn silu(m: &Matcher, gate: NodeId, under: bool) -> Gate {
     Some((x, 1.0, UnaryOp::Silu))
 }
 
-/// `1 + erf(x / sqrt(2))` with a factor 1/2 elsewhere, or both terms halved.
+/// Matches `1 + erf(x / sqrt(2))` with a factor 1/2 elsewhere, or with both terms halved.
 fn gelu(m: &Matcher, gate: NodeId, under: bool) -> Gate {
     let (erf, one) = m.with_number(gate, BinaryOp::Add).filter(|_| !under)?;
     let erf = m.factors(erf, None);
@@ -70,8 +70,8 @@ fn gelu(m: &Matcher, gate: NodeId, under: bool) -> Gate {
     fits.then_some((x, 0.5 / one, UnaryOp::Gelu))
 }
 
-/// `1 + tanh(sqrt(2 / pi) * (x + 0.044715 * x^3))` with a factor 1/2 elsewhere, or both terms
-/// halved.
+/// Matches `1 + tanh(sqrt(2 / pi) * (x + 0.044715 * x^3))` with a factor 1/2 elsewhere, or with
+/// both terms halved.
 fn gelu_tanh(m: &Matcher, gate: NodeId, under: bool) -> Gate {
     let (tanh, one) = m.with_number(gate, BinaryOp::Add).filter(|_| !under)?;
     let tanh = m.factors(tanh, None);
@@ -81,7 +81,7 @@ fn gelu_tanh(m: &Matcher, gate: NodeId, under: bool) -> Gate {
     is_about(tanh.number, one).then_some((x, 0.5 / one, UnaryOp::GeluTanh))
 }
 
-/// `sigmoid(2 * sqrt(2 / pi) * (x + 0.044715 * x^3))`, or `1 + exp(-..)` as a divisor.
+/// Matches `sigmoid(2 * sqrt(2 / pi) * (x + 0.044715 * x^3))`, or `1 + exp(-..)` as a divisor.
 fn gelu_sigmoid(m: &Matcher, gate: NodeId, under: bool) -> Gate {
     let inside = match under {
         false => m.unary(gate, UnaryOp::Sigmoid)?,
@@ -90,7 +90,7 @@ fn gelu_sigmoid(m: &Matcher, gate: NodeId, under: bool) -> Gate {
     Some((cubic(m, inside, 2.0)?, 1.0, UnaryOp::GeluTanh))
 }
 
-/// `x` of `number * x`.
+/// Matches `number * x`; returns `x` and the number.
 fn scaled(m: &Matcher, id: NodeId) -> Option<(NodeId, f64)> {
     // One factor at a time: x may be a product itself.
     let (x, number) = match m.binary(id, BinaryOp::Div) {
@@ -100,7 +100,7 @@ fn scaled(m: &Matcher, id: NodeId) -> Option<(NodeId, f64)> {
     Some((x, number))
 }
 
-/// `x` of `1 / (1 + exp(-x))` or `exp(x) / (1 + exp(x))`.
+/// Matches `1 / (1 + exp(-x))` or `exp(x) / (1 + exp(x))`; returns `x`.
 fn sigmoid(m: &Matcher, id: NodeId) -> Option<NodeId> {
     if let Some(under) = m.unary(id, UnaryOp::Reciprocal) {
         return one_plus_exp_minus(m, under);
@@ -117,7 +117,7 @@ fn sigmoid(m: &Matcher, id: NodeId) -> Option<NodeId> {
     (exp == over && one == 1.0).then_some(x)
 }
 
-/// `x` of `1 + exp(-x)`.
+/// Matches `1 + exp(-x)`; returns `x`.
 fn one_plus_exp_minus(m: &Matcher, id: NodeId) -> Option<NodeId> {
     let (exp, one) = m.with_number(id, BinaryOp::Add)?;
     let minus = m.unary(exp, UnaryOp::Exp).filter(|_| one == 1.0)?;
@@ -129,7 +129,7 @@ fn one_plus_exp_minus(m: &Matcher, id: NodeId) -> Option<NodeId> {
     m.unary(minus, UnaryOp::Neg).or_else(times).or_else(zero_minus)
 }
 
-/// `x` of `max(x, 0)` or `x > 0 ? x : 0`.
+/// Matches `max(x, 0)` or `x > 0 ? x : 0`; returns `x`.
 fn relu(m: &Matcher, id: NodeId) -> Option<NodeId> {
     if let Some((x, number)) = m.with_number(id, BinaryOp::Max) {
         return (number == 0.0).then_some(x);
@@ -149,7 +149,7 @@ fn relu(m: &Matcher, id: NodeId) -> Option<NodeId> {
     (m.number(*zero) == Some(0.0)).then_some(*x)
 }
 
-/// `x` of `times * sqrt(2 / pi) * (x + 0.044715 * x^3)`, multiplied out in any way.
+/// Matches `times * sqrt(2 / pi) * (x + 0.044715 * x^3)`, multiplied out in any way; returns `x`.
 fn cubic(m: &Matcher, id: NodeId, times: f64) -> Option<NodeId> {
     let linear = times * FRAC_2_SQRT_PI / SQRT_2;
     // Candidates for x: the operands of sums within reach.
@@ -162,7 +162,7 @@ fn cubic(m: &Matcher, id: NodeId, times: f64) -> Option<NodeId> {
     })
 }
 
-/// Candidates for the variable of a polynomial.
+/// Returns candidates for the variable of a polynomial.
 fn variables(m: &Matcher, id: NodeId, depth: usize) -> Vec<NodeId> {
     if m.number(id).is_some() {
         return Vec::new();
@@ -184,7 +184,7 @@ fn variables(m: &Matcher, id: NodeId, depth: usize) -> Vec<NodeId> {
     found
 }
 
-/// The coefficients of the powers of `x` up to the third.
+/// Returns the coefficients of a polynomial in `x`, by power; `None` beyond the third power.
 fn polynomial(m: &Matcher, id: NodeId, x: NodeId, depth: usize) -> Option<BTreeMap<u32, f64>> {
     if id == x {
         return Some([(1, 1.0)].into());

@@ -1,8 +1,9 @@
-//! Pattern matching of attention: `softmax(scale * q @ k^T + mask) @ v`, heads before tokens.
+//! Pattern matching of attention: `softmax(scale * q @ k^T + mask) @ v`, where the axes of heads
+//! come before that of tokens.
 //!
-//! Keys and values repeated for every group of query heads are read unrepeated (GQA). A mask must
-//! be a constant that hides exactly what a causal or sliding window hides; any other keeps the
-//! products and the softmax.
+//! Keys and values that are repeated for every group of query heads are read without the repetition
+//! (GQA). A mask must be a constant that hides exactly what a causal or sliding window hides; with
+//! any other mask, the products and the softmax stay.
 
 use super::matcher::{Matcher, Raised};
 use crate::base::{Dim, Shape};
@@ -10,8 +11,8 @@ use crate::error::Result;
 use crate::ir::{BinaryOp, Graph, NodeId, Op};
 use crate::kernel::catalogue::MAX_HEAD_DIM;
 
-/// Values that mask a score, added to it or in its place: their exponential is 0 relative to any
-/// other.
+/// Largest value that masks a score, whether added to it or in its place: the exponential of such a
+/// score is 0 relative to any other.
 const HIDDEN: f32 = -1e9;
 
 /// The keys visible to a token.
@@ -22,11 +23,12 @@ struct Sees {
     past: i64,
 }
 
-/// Keys or values `[lead.., a, b]`, before their heads are repeated.
+/// Keys or values before their heads are repeated: a node that is reshaped, then transposed.
 struct Source {
     node: NodeId,
-    /// The reshape of the node, and the permutation after it.
+    /// The shape that the node is reshaped to.
     shape: Shape,
+    /// The permutation of axes after the reshape.
     perm: Vec<usize>,
 }
 
@@ -82,7 +84,7 @@ fn product(m: &Matcher, id: NodeId) -> Option<[NodeId; 2]> {
     }
 }
 
-/// A value and its constant factor.
+/// Separates a constant factor from a value.
 fn scaled(m: &Matcher, id: NodeId) -> (NodeId, f64) {
     let divided = || {
         let [x, number] = m.binary(id, BinaryOp::Div)?;
@@ -91,7 +93,8 @@ fn scaled(m: &Matcher, id: NodeId) -> (NodeId, f64) {
     m.with_number(id, BinaryOp::Mul).or_else(divided).unwrap_or((id, 1.0))
 }
 
-/// `[lead.., ..]` as `[n, heads, size]`, where `n` and `size` are these axes.
+/// Transposes and reshapes `[lead.., ..]` to `[n, heads, size]`; `n` and `size` are the indices of
+/// these axes.
 fn rows(new: &mut Graph, id: NodeId, n: usize, size: usize, lead: &[Dim]) -> Result<NodeId> {
     let perm: Vec<usize> = [n].into_iter().chain(0..lead.len()).chain([size]).collect();
     let dims = new.node(id).shape.dims().to_vec();
@@ -112,8 +115,8 @@ fn permuted(source: &Source) -> Shape {
     source.perm.iter().map(|axis| source.shape[*axis].clone()).collect()
 }
 
-/// Keys or values with the heads of `lead`: as many, or repeated for each group, by broadcasting or
-/// before.
+/// Finds the source of keys or values for the heads of `lead`. It has as many heads, or fewer that
+/// are repeated for each group, by broadcasting or explicitly.
 fn source(m: &Matcher, id: NodeId, lead: &[Dim]) -> Option<Source> {
     let rank = m.shape(id).rank();
     let own = m.shape(id).dims().get(..lead.len())?;
@@ -136,7 +139,8 @@ fn source(m: &Matcher, id: NodeId, lead: &[Dim]) -> Option<Source> {
     fits.then_some(plain)
 }
 
-/// A repetition of each index along an axis: its operand, the shape without it, and the axis.
+/// Matches a repetition of each index along an axis; returns its operand, the shape without the
+/// repetition, and the axis.
 fn unrepeated(m: &Matcher, id: NodeId) -> Option<(NodeId, Shape, usize)> {
     let (Op::Reshape(to), Some(wide)) = (m.op(id), m.input(id)) else { return None };
     let (Op::Expand(wide), Some(narrow)) = (m.op(wide), m.input(wide)) else { return None };
@@ -157,7 +161,7 @@ fn unrepeated(m: &Matcher, id: NodeId) -> Option<(NodeId, Shape, usize)> {
     })
 }
 
-/// Scores without their mask, and the keys it leaves visible.
+/// Separates scores from their mask; returns the scores and the keys that the mask leaves visible.
 fn masked(m: &Matcher, id: NodeId) -> Option<(NodeId, Sees)> {
     let hides = |value: f32| value <= HIDDEN;
     if let Op::Select = m.op(id) {
@@ -181,7 +185,8 @@ fn masked(m: &Matcher, id: NodeId) -> Option<(NodeId, Sees)> {
     Some(mask.unwrap_or((id, Sees::default())))
 }
 
-/// The window of a constant mask `[.., tokens, keys]`, if it is the same for every head.
+/// Returns the keys that a constant mask `[.., tokens, keys]` leaves visible, if it is the same for
+/// every head and a causal or sliding window.
 fn sees(
     m: &Matcher,
     scores: NodeId,

@@ -1,4 +1,5 @@
-//! The pattern matcher: walks a graph backwards from a node, and replaces a match by one node.
+//! The pattern matcher: walks a graph backwards from each node to find matches, and replaces each
+//! match with new nodes.
 
 use std::collections::HashMap;
 
@@ -9,7 +10,7 @@ use crate::error::Result;
 use crate::ir::{BinaryOp, Graph, Node, NodeId, Op, OpClass, UnaryOp, rewrite};
 use crate::plan::rules::memory_of;
 
-/// Depth to which nested products are expanded.
+/// Maximum nesting depth of products that are expanded.
 const DEPTH: usize = 6;
 
 /// A graph with the readers of each node.
@@ -19,14 +20,15 @@ pub(super) struct Matcher<'a> {
     wanted: Vec<bool>,
 }
 
-/// Adds the replacement of a match to the new graph, given its operands there.
+/// A function that adds the replacement of a match to the new graph, given its operands there.
 type Build = Box<dyn Fn(&mut Graph, &[NodeId]) -> Result<NodeId>>;
 
 /// The replacement of a match.
 pub(super) struct Raised {
-    /// Operands of the new nodes.
+    /// Nodes of the old graph that are the operands of the new nodes.
     pub(super) operands: Vec<NodeId>,
-    /// Inputs of the old nodes that others may read as well, such as tables: not part of the match.
+    /// Inputs of the old nodes that other nodes may also read, such as tables; they are not part of
+    /// the match.
     pub(super) shared: Vec<NodeId>,
     pub(super) build: Build,
 }
@@ -40,7 +42,7 @@ impl Raised {
     }
 }
 
-/// A product factored: a constant, and its multipliers and divisors.
+/// The factors of a product: a constant, multipliers and divisors.
 #[derive(Default)]
 pub(super) struct Factors {
     pub(super) number: f64,
@@ -48,7 +50,7 @@ pub(super) struct Factors {
     pub(super) under: SmallVec<[NodeId; 4]>,
 }
 
-/// Replaces the matches of `find`, the largest first. A match is used only if nothing else reads
+/// Replaces the matches of `find`, the outermost first. A match is used only if nothing else reads
 /// its inner nodes, so that nothing is computed twice.
 pub(super) fn raise(
     graph: Graph,
@@ -92,8 +94,8 @@ impl<'a> Matcher<'a> {
         Matcher { graph, users: graph.users(), wanted }
     }
 
-    /// The inner nodes of a match; `None` if others read them, or if an operand is memory that is
-    /// overwritten before the result is computed.
+    /// Returns the inner nodes of a match; `None` if other nodes read them, or if an operand is
+    /// memory that is overwritten before the result is computed.
     fn inner(&self, root: NodeId, raised: &Raised) -> Option<Vec<NodeId>> {
         let mut inner: Vec<NodeId> = Vec::new();
         let mut open = vec![root];
@@ -135,34 +137,35 @@ impl<'a> Matcher<'a> {
         &self.graph.node(id).shape
     }
 
-    /// The first operand.
+    /// Returns the first operand of a node, if it has operands.
     pub(super) fn input(&self, id: NodeId) -> Option<NodeId> {
         self.node(id).inputs.first().copied()
     }
 
-    /// The operand, if the node is this operation.
+    /// Returns the operand of a node, if the node is this operation.
     pub(super) fn unary(&self, id: NodeId, op: UnaryOp) -> Option<NodeId> {
         if *self.op(id) == Op::Unary(op) { self.input(id) } else { None }
     }
 
-    /// The operands, if the node is this operation.
+    /// Returns the operands of a node, if the node is this operation.
     pub(super) fn binary(&self, id: NodeId, op: BinaryOp) -> Option<[NodeId; 2]> {
         let node = self.node(id);
         (node.op == Op::Binary(op)).then(|| [node.inputs[0], node.inputs[1]])
     }
 
-    /// The operands of this operation in either order.
+    /// Iterates over both orders of a node's operands, if the node is this operation.
     pub(super) fn either(&self, id: NodeId, op: BinaryOp) -> impl Iterator<Item = [NodeId; 2]> {
         let pair = self.binary(id, op);
         pair.into_iter().flat_map(|[a, b]| [[a, b], [b, a]])
     }
 
-    /// The other operand and the constant, if one operand is a constant.
+    /// Returns the other operand and the constant, if the node is this operation with a constant
+    /// operand.
     pub(super) fn with_number(&self, id: NodeId, op: BinaryOp) -> Option<(NodeId, f64)> {
         self.either(id, op).find_map(|[other, number]| Some((other, self.number(number)?)))
     }
 
-    /// The single value of a constant, or of a view of it.
+    /// Returns the value of an `f32` constant with equal elements, or of a view of it.
     pub(super) fn number(&self, mut id: NodeId) -> Option<f64> {
         while self.op(id).class() == OpClass::Alias {
             id = self.input(id)?;
@@ -173,7 +176,8 @@ impl<'a> Matcher<'a> {
         (float && words.iter().all(|word| *word == first)).then(|| f64::from(f32::from_bits(first)))
     }
 
-    /// The node without reshapes: same elements in the same order.
+    /// Skips reshapes and returns the node before them, which has the same elements in the same
+    /// order.
     pub(super) fn unshaped(&self, mut id: NodeId) -> NodeId {
         while let (Op::Reshape(_), Some(input)) = (self.op(id), self.input(id)) {
             id = input;
@@ -181,7 +185,7 @@ impl<'a> Matcher<'a> {
         id
     }
 
-    /// A product factored as far as its factors have its shape; `whole` is not expanded.
+    /// Factors a product, as far as the factors have its shape. The node `whole` is not expanded.
     pub(super) fn factors(&self, id: NodeId, whole: Option<NodeId>) -> Factors {
         let mut factors = Factors { number: 1.0, ..Factors::default() };
         self.collect(id, id, whole, false, DEPTH, &mut factors);
@@ -230,12 +234,12 @@ impl Factors {
     }
 }
 
-/// Whether a constant in a graph equals this, up to its rounding to `f32`.
+/// Returns whether a constant in a graph equals `want`, up to its rounding to `f32`.
 pub(super) fn is_about(number: f64, want: f64) -> bool {
     (number - want).abs() <= 2e-6 * want.abs()
 }
 
-/// The shape of one number per row: the last size is 1.
+/// Returns the shape of one value per row of a tensor of this shape: the last size becomes 1.
 pub(super) fn one_a_row(shape: &Shape) -> Option<Shape> {
     let mut dims = shape.dims().to_vec();
     *dims.last_mut()? = Dim::new(1);

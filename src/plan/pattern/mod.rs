@@ -1,8 +1,8 @@
-//! Pattern raising: composite operations replace the primitives that spell them, and one product
-//! replaces several of the same operand.
+//! The pass `pattern`: composite operations replace the primitives that spell them out, and one
+//! matrix product replaces several of the same operand.
 //!
-//! Functions from graph to graph, one file per family. Each leaves dead nodes behind, which
-//! [`crate::ir::live`] removes.
+//! The patterns are functions from graph to graph, with one file per family. Each leaves dead nodes
+//! behind, which [`crate::ir::live`] removes.
 
 mod activation;
 mod attention;
@@ -28,7 +28,7 @@ pub(super) fn pattern(builder: &mut PlanBuilder) -> Result<()> {
     Ok(())
 }
 
-/// `max_merged`: maximum bytes of merged weights.
+/// Replaces all patterns; `max_merged` is the maximum bytes of merged weights, 0 to merge none.
 fn found(graph: &Graph, max_merged: u64) -> Result<Graph> {
     let graph = raised(graph.clone())?;
     match max_merged {
@@ -37,7 +37,7 @@ fn found(graph: &Graph, max_merged: u64) -> Result<Graph> {
     }
 }
 
-/// The graph with composite operations, inner ones first.
+/// Replaces composite operations, inner ones first.
 fn raised(graph: Graph) -> Result<Graph> {
     let graph = raise(graph, activation::simple)?;
     let graph = raise(graph, activation::gated)?;
@@ -51,8 +51,8 @@ fn raised(graph: Graph) -> Result<Graph> {
     raise(graph, attention::attention)
 }
 
-/// Names of the weights that plans of this graph merge, in order: uploading them consecutively
-/// saves the device a copy.
+/// Returns the names of the weights that plans of this graph merge, in order. Uploading them
+/// consecutively saves the device a copy.
 ///
 /// # Errors
 /// Invalid, for a graph that does not verify.

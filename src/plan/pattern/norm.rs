@@ -4,13 +4,13 @@ use super::matcher::{Factors, Matcher, Raised, is_about, one_a_row};
 use crate::base::{DType, Dim, Format, Shape};
 use crate::ir::{BinaryOp, Graph, NodeId, Op, ReduceOp, UnaryOp};
 
-/// A number per column: a tensor, or one constant for all.
+/// A value per column: a tensor, or one constant for all.
 enum Columns {
     Tensor(NodeId),
     Number(f64),
 }
 
-/// `x * rsqrt(mean(x^2) + eps) * weight` in any order.
+/// Matches `x * rsqrt(mean(x^2) + eps) * weight` in any order.
 pub(super) fn rms_norm(m: &Matcher, id: NodeId) -> Option<Raised> {
     let (root, divided) = scale_by_row(m, id)?;
     let (mean, eps) = plus_eps(m, root)?;
@@ -24,7 +24,7 @@ pub(super) fn rms_norm(m: &Matcher, id: NodeId) -> Option<Raised> {
     Some(normalised(Op::RmsNorm { eps }, n, x, weight, None))
 }
 
-/// `(x - mean(x)) * rsqrt(variance(x) + eps) * weight + bias` in any order.
+/// Matches `(x - mean(x)) * rsqrt(variance(x) + eps) * weight + bias` in any order.
 pub(super) fn layer_norm(m: &Matcher, id: NodeId) -> Option<Raised> {
     let with_bias = m.either(id, BinaryOp::Add).find_map(|[scaled, bias]| {
         let bias = column(m, id, bias)?;
@@ -56,7 +56,7 @@ fn layer_norm_of(m: &Matcher, id: NodeId, bias: Option<Columns>) -> Option<Raise
     ))
 }
 
-/// `exp(x - max(x)) / sum(exp(x - max(x)))`, also without the maximum.
+/// Matches `exp(x - max(x)) / sum(exp(x - max(x)))`, also without the maximum.
 pub(super) fn softmax(m: &Matcher, id: NodeId) -> Option<Raised> {
     let exponentials = |exp: NodeId, sum: NodeId| {
         let summed = reduced(m, sum, ReduceOp::Sum)?;
@@ -78,7 +78,8 @@ pub(super) fn softmax(m: &Matcher, id: NodeId) -> Option<Raised> {
     Some(Raised::new([x], |new, operands| new.add(Op::Softmax, operands)))
 }
 
-/// Matches a product divided by the root of a row number: the radicand, and the factor.
+/// Matches a product that is divided by the square root of one value per row; returns the radicand
+/// and the factor that contains the root.
 fn scale_by_row(m: &Matcher, id: NodeId) -> Option<(NodeId, NodeId)> {
     if !matches!(m.op(id), Op::Binary(BinaryOp::Mul | BinaryOp::Div)) {
         return None;
@@ -89,13 +90,13 @@ fn scale_by_row(m: &Matcher, id: NodeId) -> Option<(NodeId, NodeId)> {
     over.chain(under).find_map(|(factor, inside)| Some((inside?, factor)))
 }
 
-/// `u` of `sqrt(u)`.
+/// Matches `sqrt(u)`; returns `u`.
 fn root(m: &Matcher, id: NodeId) -> Option<NodeId> {
     let id = m.unshaped(id);
     m.unary(id, UnaryOp::Sqrt).or_else(|| power(m, id, 0.5))
 }
 
-/// `u` of `1 / sqrt(u)`.
+/// Matches `1 / sqrt(u)`; returns `u`.
 fn inverse_root(m: &Matcher, id: NodeId) -> Option<NodeId> {
     let id = m.unshaped(id);
     let over_root = || {
@@ -113,14 +114,14 @@ fn power(m: &Matcher, id: NodeId, exponent: f64) -> Option<NodeId> {
     (m.number(power) == Some(exponent)).then_some(base)
 }
 
-/// `u` and `eps` of `u + eps`; 0 if nothing is added.
+/// Matches `u + eps`; returns both, with 0 for `eps` if nothing is added.
 fn plus_eps(m: &Matcher, id: NodeId) -> Option<(NodeId, f32)> {
     let id = m.unshaped(id);
     let (u, eps) = m.with_number(id, BinaryOp::Add).unwrap_or((id, 0.0));
     (eps >= 0.0 && eps.is_finite()).then_some((u, eps as f32))
 }
 
-/// `x` of `x * x` or `x^2`.
+/// Matches `x * x` or `x^2`; returns `x`.
 fn square(m: &Matcher, id: NodeId) -> Option<NodeId> {
     match m.binary(id, BinaryOp::Mul) {
         Some([a, b]) => (a == b).then_some(a),
@@ -128,7 +129,7 @@ fn square(m: &Matcher, id: NodeId) -> Option<NodeId> {
     }
 }
 
-/// The operand of a reduction of the last axis.
+/// Returns the operand of a reduction of the last axis.
 fn reduced(m: &Matcher, id: NodeId, want: ReduceOp) -> Option<NodeId> {
     let id = m.unshaped(id);
     let Op::Reduce { op, axes, .. } = m.op(id) else { return None };
@@ -137,7 +138,7 @@ fn reduced(m: &Matcher, id: NodeId, want: ReduceOp) -> Option<NodeId> {
     (*op == want && axes[..] == [last]).then_some(of)
 }
 
-/// The operand of a mean along the last axis, or of a sum divided by the number of columns.
+/// Returns the operand of a mean along the last axis, or of a sum divided by the number of columns.
 fn mean_of(m: &Matcher, id: NodeId) -> Option<NodeId> {
     let id = m.unshaped(id);
     if let Some(of) = reduced(m, id, ReduceOp::Mean) {
@@ -153,14 +154,15 @@ fn mean_of(m: &Matcher, id: NodeId) -> Option<NodeId> {
     is_about(share * n as f64, 1.0).then_some(of)
 }
 
-/// `x` of `x - mean(x)`.
+/// Matches `x - mean(x)`; returns `x`.
 fn centre(m: &Matcher, id: NodeId) -> Option<NodeId> {
     let [x, mean] = m.binary(id, BinaryOp::Sub)?;
     let rows = one_a_row(m.shape(x))?;
     (mean_of(m, mean) == Some(x) && *m.shape(mean) == rows).then_some(x)
 }
 
-/// `x` of its variance, and `x - mean(x)` if it is the mean square of that.
+/// Matches the variance of `x`. Returns `x`, and `x - mean(x)` if the variance is the mean square
+/// of that.
 fn variance_of(m: &Matcher, id: NodeId) -> Option<(NodeId, Option<NodeId>)> {
     let id = m.unshaped(id);
     if let Some(centred) = mean_of(m, id).and_then(|squared| square(m, squared)) {
@@ -172,12 +174,12 @@ fn variance_of(m: &Matcher, id: NodeId) -> Option<(NodeId, Option<NodeId>)> {
     (of == x).then_some((x, None))
 }
 
-/// Whether a factor is one number for each row of `x`, which has the shape of the result.
+/// Returns whether `x` has the shape of the result `id`, and `factor` has one value per row of `x`.
 fn is_row_number(m: &Matcher, factor: NodeId, x: NodeId, id: NodeId) -> bool {
     m.shape(x) == m.shape(id) && Some(m.shape(factor)) == one_a_row(m.shape(x)).as_ref()
 }
 
-/// The factors besides these two.
+/// Returns the factors without these two; `None` if either is missing or a divisor remains.
 fn without(mut factors: Factors, a: NodeId, b: NodeId) -> Option<Factors> {
     let mut drop = |id: NodeId| {
         for list in [&mut factors.over, &mut factors.under] {
@@ -193,7 +195,7 @@ fn without(mut factors: Factors, a: NodeId, b: NodeId) -> Option<Factors> {
     factors.under.is_empty().then_some(factors)
 }
 
-/// The remaining per-column factor of a product.
+/// Returns the one factor that remains of a product, if it is a value per column.
 fn columns(m: &Matcher, id: NodeId, factors: &Factors) -> Option<Columns> {
     match factors.over[..] {
         [] => Some(Columns::Number(factors.number)),
@@ -202,7 +204,7 @@ fn columns(m: &Matcher, id: NodeId, factors: &Factors) -> Option<Columns> {
     }
 }
 
-/// One number for each column of `id`: `[n]` or `[1, .., n]`, plain.
+/// Matches one value for each column of `id`: a constant, or a plain tensor `[n]` or `[1, .., n]`.
 fn column(m: &Matcher, id: NodeId, weight: NodeId) -> Option<Columns> {
     if let Some(number) = m.number(weight) {
         return Some(Columns::Number(number));
@@ -214,7 +216,7 @@ fn column(m: &Matcher, id: NodeId, weight: NodeId) -> Option<Columns> {
     (fits && plain && node.dtype == DType::F32).then_some(Columns::Tensor(weight))
 }
 
-/// The norm of `x` with a weight and an optional bias.
+/// Builds the norm of `x` with a weight and an optional bias.
 fn normalised(op: Op, n: Dim, x: NodeId, weight: Columns, bias: Option<Columns>) -> Raised {
     let mut operands = vec![x];
     // For each: its index among the operands, or a constant.

@@ -1,8 +1,9 @@
-//! Horizontal fusion of products with one operand (query, key and value; gate and up): one GEMM
-//! instead of several.
+//! Horizontal fusion of products that share an operand (query, key and value; gate and up): one
+//! GEMM instead of several.
 //!
-//! A product is mostly weight traffic, and one tall matrix keeps a device busier than three short
-//! ones. The parts of the result are slices of its rows, which strides express.
+//! The time of a product is mostly weight traffic, and one tall matrix keeps a device busier than
+//! three short ones. The individual results are slices of the common result along the last axis,
+//! which strides can express.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -18,8 +19,9 @@ struct Product {
     bytes: u64,
 }
 
-/// The graph with products of one operand by weights of one format merged, as far as the weights
-/// fit one buffer. A weight with another reader, or a product that is an output itself, stays.
+/// Merges products of the same operand by weights of the same format, as far as the weights fit one
+/// buffer of `max_bytes`. A product is left alone if its weight has another reader, or if the
+/// product or the weight is an output.
 pub(super) fn merged(graph: &Graph, max_bytes: u64) -> Result<Graph> {
     let groups = groups(graph, max_bytes);
     let member: HashMap<NodeId, (usize, usize)> = groups
@@ -49,7 +51,7 @@ pub(super) fn merged(graph: &Graph, max_bytes: u64) -> Result<Graph> {
     })
 }
 
-/// The product with all weights of a group.
+/// Adds the product with all weights of a group.
 fn product(graph: &Graph, new: &mut Graph, x: NodeId, group: &[Product]) -> Result<NodeId> {
     let weight = graph.node(graph.node(group[0].node).inputs[1]);
     let rows: u64 = group.iter().map(|product| product.part.rows).sum();
@@ -63,7 +65,8 @@ fn product(graph: &Graph, new: &mut Graph, x: NodeId, group: &[Product]) -> Resu
     Ok(new.label(product, label(graph, group)))
 }
 
-/// `blk.0.attn_q+attn_k+attn_v`: the common prefix of the labels appears once.
+/// Returns the label of a merged product, such as `blk.0.attn_q+attn_k+attn_v`: the common prefix
+/// of the labels appears once.
 fn label(graph: &Graph, group: &[Product]) -> String {
     let labels: Vec<&str> =
         group.iter().map(|product| graph.node(product.node).label.as_str()).collect();
@@ -77,7 +80,7 @@ fn label(graph: &Graph, group: &[Product]) -> String {
     }
 }
 
-/// Products to merge, two or more per group, in graph order.
+/// Returns the products to merge, two or more per group, in graph order.
 fn groups(graph: &Graph, max_bytes: u64) -> Vec<Vec<Product>> {
     let users = graph.users();
     let wanted = |id: NodeId| graph.outputs().iter().any(|(_, output)| *output == id);
@@ -103,7 +106,7 @@ fn groups(graph: &Graph, max_bytes: u64) -> Vec<Vec<Product>> {
     groups.into_values().flat_map(|group| fitting(group, max_bytes)).collect()
 }
 
-/// Splits a group so that the weights of each fit one buffer; single products are dropped.
+/// Splits a group so that the weights of each part fit one buffer; single products are dropped.
 fn fitting(group: Vec<Product>, max_bytes: u64) -> Vec<Vec<Product>> {
     let mut cut: Vec<(u64, Vec<Product>)> = Vec::new();
     for product in group {
@@ -124,8 +127,8 @@ mod tests {
     use crate::base::DType;
     use crate::ir::{BinaryOp, live, verify};
 
-    /// Products of `x` `[5, 64]` by weights of these rows and formats, summed if they are wide
-    /// enough.
+    /// Builds a graph with products of `x` `[5, 64]` by weights with these rows and formats, each
+    /// added to itself.
     fn graph(weights: &[(&str, u64, Format)]) -> Graph {
         let mut g = Graph::new("g");
         let x = g.input("x", Shape::new([5, 64]), DType::F32);

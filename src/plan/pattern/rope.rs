@@ -6,23 +6,24 @@ use crate::base::{DType, Dim, Shape};
 use crate::error::Result;
 use crate::ir::{BinaryOp, Graph, NodeId, Op, RopePairs, UnaryOp};
 
-/// `cos` and `sin` of `position * frequency`.
+/// The tables `cos` and `sin` of `position * frequency`.
 struct Tables {
     positions: NodeId,
     frequencies: NodeId,
-    /// The tables themselves, which other heads read as well.
+    /// The tables themselves, which other heads may read as well.
     own: [NodeId; 2],
     /// The token axis of the rotated operand.
     tokens: usize,
 }
 
-/// A table as read: its source, and whether each angle appears twice, in both halves.
+/// A table as it is read: its source, and whether each angle appears twice, in both halves.
 struct Table {
     angles: NodeId,
     twice: bool,
 }
 
-/// `x * cos + rotate(x) * sin`, or the two parts of every pair separately.
+/// Matches `x * cos + rotate(x) * sin`, or the same with the two parts of every pair computed
+/// separately.
 pub(super) fn rope(m: &Matcher, id: NodeId) -> Option<Raised> {
     let (x, pairs, tables) = rotated_half(m, id).or_else(|| joined_parts(m, id))?;
     let shape = m.shape(x);
@@ -62,7 +63,7 @@ fn flat(new: &mut Graph, id: NodeId, len: &Dim) -> Result<NodeId> {
     new.add(Op::Reshape(Shape::new([len.clone()])), &[id])
 }
 
-/// `concat(rope(x[.., ..r]), x[.., r..])`: elements from `rot_dim` on are unchanged.
+/// Matches `concat(rope(x[.., ..r]), x[.., r..])`: elements from `rot_dim` on are unchanged.
 pub(super) fn partial(m: &Matcher, id: NodeId) -> Option<Raised> {
     let [turned, rest] = concat_of_two(m, id)?;
     let Op::Rope { pairs, rot_dim } = *m.op(turned) else { return None };
@@ -78,7 +79,7 @@ pub(super) fn partial(m: &Matcher, id: NodeId) -> Option<Raised> {
 
 type Match = Option<(NodeId, RopePairs, Tables)>;
 
-/// `x * cos + concat(-x2, x1) * sin`, where `x` is `concat(x1, x2)`.
+/// Matches `x * cos + concat(-x2, x1) * sin`, where `x` is `concat(x1, x2)`.
 fn rotated_half(m: &Matcher, id: NodeId) -> Match {
     m.either(id, BinaryOp::Add).find_map(|[straight, crossed]| {
         let (first, second, sin) = m.either(crossed, BinaryOp::Mul).find_map(|[turned, sin]| {
@@ -101,7 +102,8 @@ fn rotated_half(m: &Matcher, id: NodeId) -> Match {
     })
 }
 
-/// `concat(x1 * cos - x2 * sin, x2 * cos + x1 * sin)`; of neighbours, the parts are stacked.
+/// Matches `concat(x1 * cos - x2 * sin, x2 * cos + x1 * sin)`; for pairs of neighbours, the parts
+/// are stacked.
 fn joined_parts(m: &Matcher, id: NodeId) -> Match {
     let (joined, stacked) = match m.op(id) {
         Op::Reshape(_) => (m.input(id)?, true),
@@ -132,21 +134,21 @@ fn joined_parts(m: &Matcher, id: NodeId) -> Match {
     Some((x, pairs, tables))
 }
 
-/// The operands of a concatenation of two along the last axis.
+/// Returns the operands of a concatenation of two tensors along the last axis.
 fn concat_of_two(m: &Matcher, id: NodeId) -> Option<[NodeId; 2]> {
     let Op::Concat { axis } = m.op(id) else { return None };
     let [a, b] = m.node(id).inputs[..] else { return None };
     (*axis + 1 == m.shape(id).rank()).then_some([a, b])
 }
 
-/// A slice along the last axis: operand, start, length.
+/// Matches a slice along the last axis with step `want`; returns its operand, start and length.
 fn slice_of_last(m: &Matcher, id: NodeId, want: u64) -> Option<(NodeId, Dim, Dim)> {
     let Op::Slice { axis, start, len, step } = m.op(id) else { return None };
     let fits = *axis + 1 == m.shape(id).rank() && *step == want;
     fits.then_some((m.input(id)?, start.clone(), len.clone()))
 }
 
-/// A strided range of the last axis, or all of it: operand, start, length, step.
+/// Returns a strided range of the last axis, or all of it: operand, start, length, step.
 fn range_of_last(m: &Matcher, id: NodeId) -> Option<(NodeId, Dim, Dim, u64)> {
     match m.op(id) {
         Op::Slice { axis, start, len, step } if *axis + 1 == m.shape(id).rank() => {
@@ -156,7 +158,7 @@ fn range_of_last(m: &Matcher, id: NodeId) -> Option<(NodeId, Dim, Dim, u64)> {
     }
 }
 
-/// The tensor whose halves two nodes are.
+/// Returns the tensor whose halves along the last axis are these two nodes.
 fn halves(m: &Matcher, first: NodeId, second: NodeId) -> Option<(NodeId, RopePairs)> {
     let (x, a, len) = slice_of_last(m, first, 1)?;
     let (y, b, other) = slice_of_last(m, second, 1)?;
@@ -165,8 +167,8 @@ fn halves(m: &Matcher, first: NodeId, second: NodeId) -> Option<(NodeId, RopePai
     (whole && a.is(0) && b == len).then_some((x, RopePairs::Half))
 }
 
-/// The tensor whose alternate elements two nodes are: slices in steps of two, or the columns of
-/// `[.., n, 2]`.
+/// Returns the tensor whose alternate elements are these two nodes: slices in steps of two, or the
+/// columns of `[.., n, 2]`.
 fn neighbours(m: &Matcher, first: NodeId, second: NodeId) -> Option<(NodeId, RopePairs)> {
     let [first, second] = [m.unshaped(first), m.unshaped(second)];
     if let Some((x, a, len)) = slice_of_last(m, first, 2) {
@@ -186,7 +188,7 @@ fn neighbours(m: &Matcher, first: NodeId, second: NodeId) -> Option<(NodeId, Rop
     (columns && split).then_some((whole, RopePairs::Interleaved))
 }
 
-/// Both tables, if they are multiplied with an operand of these sizes.
+/// Matches both tables, if they fit an operand of the sizes `dims`; `twice` is that of [`Table`].
 fn tables(m: &Matcher, own: [NodeId; 2], dims: &[Dim], twice: bool) -> Option<Tables> {
     let [cos, sin] =
         [(own[0], UnaryOp::Cos), (own[1], UnaryOp::Sin)].map(|(id, op)| table(m, id, op));
@@ -220,7 +222,7 @@ fn tables(m: &Matcher, own: [NodeId; 2], dims: &[Dim], twice: bool) -> Option<Ta
     Some(Tables { positions, frequencies, own, tokens: axis })
 }
 
-/// `f(angles)`, once or repeated side by side.
+/// Matches a table `f(angles)`, in which the angles appear once, or twice side by side.
 fn table(m: &Matcher, id: NodeId, f: UnaryOp) -> Option<Table> {
     let id = m.unshaped(id);
     let twin = |id: NodeId| concat_of_two(m, id).and_then(|[a, b]| (a == b).then_some(a));
@@ -235,7 +237,7 @@ fn table(m: &Matcher, id: NodeId, f: UnaryOp) -> Option<Table> {
     })
 }
 
-/// Positions and frequencies of `position * frequency`, one row per position.
+/// Matches `position * frequency` with one row per position; returns both.
 fn angles(m: &Matcher, id: NodeId) -> Option<(NodeId, NodeId)> {
     let outer = |position: NodeId, frequency: NodeId| {
         let cast = m.unshaped(position);

@@ -1,4 +1,4 @@
-//! Shapes and axes as arguments.
+//! Argument types for shapes and axes, and checks of their values.
 
 use crate::base::Shape;
 use crate::error::{Error, Result};
@@ -6,7 +6,7 @@ use crate::error::{Error, Result};
 /// A shape argument: `[2, 3]`, `[2, -1]` in a reshape, `vec![2, 3]`, `x.shape()`, or `()` for a
 /// scalar.
 pub trait Sizes {
-    /// The sizes as given.
+    /// Returns the sizes as given, outermost first.
     fn sizes(&self) -> Vec<i64>;
 }
 
@@ -26,7 +26,8 @@ impl From<std::ops::RangeFull> for Axes {
     }
 }
 
-/// A size or axis of any integer type as `i64`; a value that does not fit becomes far out of range.
+/// Converts a size or axis of any integer type to `i64`; a value that does not fit becomes
+/// `i64::MAX`, which is always out of range.
 fn wide<T: TryInto<i64>>(value: T) -> i64 {
     value.try_into().unwrap_or(i64::MAX)
 }
@@ -69,7 +70,7 @@ macro_rules! integers {
 integers!(i32 i64 isize usize u32 u64);
 
 impl Axes {
-    /// The axes for a tensor of this rank, ascending.
+    /// Returns the indices of the axes in a tensor of this rank, ascending.
     pub(super) fn resolve(&self, rank: usize) -> Result<Vec<usize>> {
         let Some(given) = &self.0 else { return Ok((0..rank).collect()) };
         let mut axes = Vec::with_capacity(given.len());
@@ -87,13 +88,14 @@ impl Axes {
     }
 }
 
-/// Index of an axis in a rank; negative axes count from the last.
+/// Returns the index of an axis in a tensor of this rank; negative axes count from the last. `None`
+/// if there is no such axis.
 pub(super) fn axis(axis: isize, rank: usize) -> Option<usize> {
     let place = if axis < 0 { axis.checked_add_unsigned(rank)? } else { axis };
     usize::try_from(place).ok().filter(|place| *place < rank)
 }
 
-/// Shape of a new tensor.
+/// Checks and returns the shape of a new tensor.
 pub(super) fn shape(sizes: &impl Sizes) -> Result<Shape> {
     let sizes = sizes.sizes();
     if let Some(size) = sizes.iter().find(|size| **size < 0) {
@@ -114,7 +116,8 @@ pub(super) fn addressable(shape: &Shape) -> Result<()> {
     }
 }
 
-/// Sizes for `elements` elements; one size may be -1 and is inferred.
+/// Returns the shape that a tensor of shape `from` with `elements` elements has after a reshape to
+/// these sizes; one size may be -1 and is inferred.
 pub(super) fn reshaped(sizes: &impl Sizes, from: &Shape, elements: usize) -> Result<Shape> {
     let mut sizes = sizes.sizes();
     let open: Vec<usize> =

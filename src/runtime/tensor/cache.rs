@@ -11,21 +11,21 @@ use crate::runtime::{Instance, Runtime, Workspace};
 
 /// Maximum number of cached plans; the least recently used are evicted.
 const PLANS: usize = 256;
-/// Intermediates of cached plans may use one part in this many of device memory.
+/// The intermediates of cached plans may use at most 1 / `MEMORY_SHARE` of device memory.
 const MEMORY_SHARE: u64 = 8;
 /// Memory assumed for a device that does not report it, in bytes.
 const UNKNOWN_MEMORY: u64 = 8 << 30;
-/// Number of plans with compiled-in scalars before a plan that takes them as inputs.
+/// Maximum plans of a structure with compiled-in scalars; the next plan takes them as inputs.
 const SCALARS: usize = 2;
 
 /// Statistics of a runtime's plan cache.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CacheStats {
-    /// Graphs that were planned.
+    /// Number of graphs that were planned.
     pub planned: u64,
-    /// Graphs whose plan was cached.
+    /// Number of graphs whose plan was found in the cache.
     pub reused: u64,
-    /// Plans in the cache now.
+    /// Number of plans that are in the cache now.
     pub kept: u64,
 }
 
@@ -44,9 +44,9 @@ struct State {
 /// The plans of one graph structure.
 #[derive(Default)]
 struct Plans {
-    /// With these scalars compiled in.
+    /// Plans with scalars compiled in, each with the scalars' bits.
     fixed: Vec<(Vec<u32>, Arc<Compiled>)>,
-    /// With the scalars as inputs.
+    /// The plan that takes the scalars as inputs.
     open: Option<Arc<Compiled>>,
     used: u64,
 }
@@ -60,11 +60,11 @@ impl Plans {
 /// A compiled graph structure.
 pub(super) struct Compiled {
     pub(super) instance: Instance,
-    /// Slot of each leaf; `None` if the plan does not need it.
+    /// Slot of the recording for each leaf; `None` if the plan does not need the leaf.
     pub(super) leaves: Vec<Option<u32>>,
-    /// Slot and size in bytes of each wanted result.
+    /// Slot of the recording and size in bytes of each wanted result.
     pub(super) outputs: Vec<(u32, u64)>,
-    /// Index of the scalar for each upload.
+    /// For each upload of the plan: the index of the scalar that it passes.
     pub(super) uploads: Vec<usize>,
 }
 
@@ -74,7 +74,7 @@ impl Cache {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Statistics so far.
+    /// Returns the statistics so far.
     pub(in crate::runtime) fn stats(&self) -> CacheStats {
         let state = self.state();
         let kept = state.structures.values().map(|plans| plans.all().count() as u64).sum();
@@ -88,7 +88,7 @@ impl Cache {
         drop(plans);
     }
 
-    /// The plan of a structure: cached, or new.
+    /// Returns the cached plan of a structure, or makes and caches one.
     ///
     /// # Errors
     /// Planning and compile errors.
@@ -132,15 +132,15 @@ impl Cache {
     }
 }
 
-/// Memory limit of cached plans in bytes. `memory_bytes` of 0 means unknown, as for most devices
-/// through wgpu.
+/// Returns the memory limit of cached plans in bytes. A `memory_bytes` of 0 means unknown, as for
+/// most devices through wgpu.
 fn room(budget: Option<u64>, memory_bytes: u64) -> u64 {
     let known = budget.or((memory_bytes > 0).then_some(memory_bytes));
     known.unwrap_or(UNKNOWN_MEMORY) / MEMORY_SHARE
 }
 
 impl State {
-    /// Evicts the least recently used plans if there is no room for another.
+    /// Evicts and returns the least recently used plans until there is room for `new`.
     fn make_room(&mut self, runtime: &Runtime, new: &Compiled) -> Vec<Plans> {
         let room = room(runtime.pool().budget(), runtime.device().profile().memory_bytes);
         let bytes = |compiled: &Compiled| compiled.instance.plan().arena_bytes();

@@ -11,7 +11,7 @@ use crate::provider::Usage;
 use crate::runtime::Runtime;
 
 impl Tensor {
-    /// A tensor of these values in row-major order, copied to the device immediately.
+    /// Creates a tensor from values in row-major order, which are copied to the device immediately.
     ///
     /// ```
     /// # use warploom::{Runtime, Tensor};
@@ -26,7 +26,7 @@ impl Tensor {
         Tensor::from_slice(runtime, &values, shape)
     }
 
-    /// A tensor of these values in row-major order, copied to the device immediately.
+    /// Creates a tensor from values in row-major order, which are copied to the device immediately.
     #[track_caller]
     pub fn from_slice<T: Element>(runtime: &Runtime, values: &[T], shape: impl Sizes) -> Tensor {
         let at = Location::caller();
@@ -44,16 +44,16 @@ impl Tensor {
         })
     }
 
-    /// A zero-dimensional tensor with one value on the device. Unlike a scalar in an expression it
-    /// is never compiled in.
+    /// Creates a zero-dimensional tensor whose value is on the device. Unlike a scalar in an
+    /// expression, it is never compiled in.
     #[track_caller]
     pub fn scalar<T: Element>(runtime: &Runtime, value: T) -> Tensor {
         Tensor::from_slice(runtime, &[value], ())
     }
 
-    /// A weight matrix in a storage format, such as the blocks of a GGUF file. `shape` is `[rows,
-    /// columns]` in elements. Only [`Tensor::linear`] and row lookup by [`Tensor::gather`] along
-    /// axis 0 read packed weights.
+    /// Creates a weight matrix from bytes in a storage format, such as the blocks of a GGUF file.
+    /// `shape` is `[rows, columns]` in elements. Only [`Tensor::linear`] and row lookup by
+    /// [`Tensor::gather`] along axis 0 read packed weights.
     #[track_caller]
     pub fn quantised(runtime: &Runtime, format: Format, bytes: &[u8], shape: impl Sizes) -> Tensor {
         let at = Location::caller();
@@ -81,7 +81,8 @@ impl Tensor {
         })
     }
 
-    /// One value for every element; takes no memory.
+    /// Creates a tensor with the same value in every element; it uses no device memory until it is
+    /// evaluated.
     #[track_caller]
     pub fn full(runtime: &Runtime, shape: impl Sizes, value: impl Into<Scalar>) -> Tensor {
         let (at, value) = (Location::caller(), value.into());
@@ -92,19 +93,20 @@ impl Tensor {
         })
     }
 
-    /// `f32` zeros; takes no memory.
+    /// Creates a tensor of `f32` zeros; see [`Tensor::full`].
     #[track_caller]
     pub fn zeros(runtime: &Runtime, shape: impl Sizes) -> Tensor {
         Tensor::full(runtime, shape, 0.0)
     }
 
-    /// `f32` ones; takes no memory.
+    /// Creates a tensor of `f32` ones; see [`Tensor::full`].
     #[track_caller]
     pub fn ones(runtime: &Runtime, shape: impl Sizes) -> Tensor {
         Tensor::full(runtime, shape, 1.0)
     }
 
-    /// `start`, `start + step`, .. below `end` (above it for a negative step): `[n]` of `f32`.
+    /// Creates an `f32` tensor `[n]` with the values `start`, `start + step` and so on, below `end`
+    /// (above it for a negative step).
     #[track_caller]
     pub fn arange(runtime: &Runtime, start: f32, end: f32, step: f32) -> Tensor {
         let at = Location::caller();
@@ -120,7 +122,8 @@ impl Tensor {
         })
     }
 
-    /// `count` values from `start` to `end`, both included: `[count]` of `f32`.
+    /// Creates an `f32` tensor `[count]` of evenly spaced values from `start` to `end`, both
+    /// included.
     #[track_caller]
     pub fn linspace(runtime: &Runtime, start: f32, end: f32, count: usize) -> Tensor {
         let at = Location::caller();
@@ -132,7 +135,7 @@ impl Tensor {
         })
     }
 
-    /// The identity matrix, `[n, n]` of `f32`.
+    /// Creates the `f32` identity matrix `[n, n]`.
     #[track_caller]
     pub fn eye(runtime: &Runtime, n: usize) -> Tensor {
         let at = Location::caller();
@@ -146,14 +149,15 @@ impl Tensor {
         })
     }
 
-    /// Uniformly distributed `f32` values in [0, 1). A seed gives the same values on every
-    /// platform.
+    /// Creates a tensor of uniformly distributed `f32` values in [0, 1). A seed yields the same
+    /// values on every platform.
     #[track_caller]
     pub fn rand(runtime: &Runtime, shape: impl Sizes, seed: u64) -> Tensor {
         random(runtime, "rand", Location::caller(), &shape, seed, |bits| unit(bits()) as f32)
     }
 
-    /// Normally distributed `f32` values with mean 0 and variance 1, by seed.
+    /// Creates a tensor of normally distributed `f32` values with mean 0 and variance 1 from a
+    /// seed.
     #[track_caller]
     pub fn randn(runtime: &Runtime, shape: impl Sizes, seed: u64) -> Tensor {
         random(runtime, "randn", Location::caller(), &shape, seed, |bits| {
@@ -164,7 +168,7 @@ impl Tensor {
     }
 }
 
-/// The tensor returned by `make`, or its error as a tensor.
+/// Returns the tensor that `make` creates, or a tensor with the error of `make`.
 fn made(
     runtime: &Runtime,
     name: &'static str,
@@ -199,7 +203,7 @@ fn random(
     })
 }
 
-/// SplitMix64 (Steele, Lea and Flood 2014); works with every seed.
+/// Advances SplitMix64 (Steele, Lea and Flood, 2014), which works with every seed.
 fn splitmix(state: &mut u64) -> u64 {
     *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
     let mut z = *state;
@@ -208,7 +212,7 @@ fn splitmix(state: &mut u64) -> u64 {
     z ^ (z >> 31)
 }
 
-/// In [0, 1), also after rounding to `f32`.
+/// Maps random bits to [0, 1), to a value that `f32` represents exactly.
 fn unit(bits: u64) -> f64 {
     (bits >> 40) as f64 / f64::from(1 << 24)
 }

@@ -1,4 +1,4 @@
-//! Operations of user packs.
+//! Runs the operations of kernel packs on tensors.
 
 use std::panic::Location;
 
@@ -28,12 +28,12 @@ impl Tensor {
     /// # }
     /// ```
     ///
-    /// As with every operation, errors surface at the read: an operand that does not fit, or a
+    /// As with every operation, errors are returned by the read: an operand that does not fit, or a
     /// value that is missing or unknown.
     ///
     /// # Panics
-    /// If there are no operands, since the device is then unknown. [`crate::kernel::pack::Pack::add_to`]
-    /// accepts such packs.
+    /// Panics if there are no operands, since the device is then unknown. [`Pack::add_to`] accepts
+    /// packs without operands.
     #[track_caller]
     pub fn custom(pack: &Pack, operands: &[&Tensor], values: &[(&str, f64)]) -> Vec<Tensor> {
         let at = Location::caller();
@@ -59,7 +59,7 @@ impl Tensor {
     }
 }
 
-/// Key of the tuned constants of a device.
+/// Returns the name under which a pack's manifest lists tuned constants for a device.
 pub fn tuned_name(profile: &DeviceProfile) -> String {
     profile.tuned_name()
 }

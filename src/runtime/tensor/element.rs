@@ -10,7 +10,7 @@ mod sealed {
     pub trait Sealed {}
 }
 
-/// Host type that tensors are created from and read as.
+/// A host type that tensors are created from and read into.
 ///
 /// `i64` is narrowed to `i32` with a check when written, and widened when read. `bool` takes four
 /// bytes on a device.
@@ -18,13 +18,13 @@ pub trait Element: sealed::Sealed + Copy + Send + Sync + 'static {
     /// Element type of the tensor.
     const DTYPE: DType;
 
-    /// Encodes values as the bytes on a device.
+    /// Encodes values as bytes in the device's format.
     ///
     /// # Errors
     /// Invalid, naming the first value that does not fit.
     fn encode(values: &[Self]) -> Result<Vec<u8>>;
 
-    /// Decodes values from the bytes on a device.
+    /// Decodes values from bytes in the device's format.
     fn decode(bytes: &[u8]) -> Vec<Self>;
 }
 
@@ -86,18 +86,18 @@ impl Element for i64 {
 /// A scalar in an expression.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Scalar {
-    /// A float.
+    /// A 32-bit float.
     F32(f32),
-    /// An integer.
+    /// A signed 32-bit integer.
     I32(i32),
-    /// An unsigned integer.
+    /// An unsigned 32-bit integer.
     U32(u32),
-    /// A condition.
+    /// A boolean.
     Bool(bool),
 }
 
 impl Scalar {
-    /// Element type of a tensor of this scalar alone.
+    /// Returns the element type of a tensor created from this scalar.
     pub fn dtype(self) -> DType {
         match self {
             Scalar::F32(_) => DType::F32,
@@ -107,7 +107,8 @@ impl Scalar {
         }
     }
 
-    /// The bits as an element of `dtype`. Integers convert to floats; other conversions are errors.
+    /// Returns the bits as an element of `dtype`. Integers convert to `f32` and, if the value fits,
+    /// to the other integer type; other conversions are errors.
     pub(super) fn word(self, dtype: DType) -> Result<u32> {
         let word = match (self, dtype) {
             (Scalar::F32(value), DType::F32) => Some(value.to_bits()),
@@ -128,7 +129,7 @@ impl Scalar {
     }
 }
 
-/// Second operand of a binary operation: a tensor, or a scalar for every element.
+/// Operand of an elementwise operation: a tensor, or a scalar that is broadcast.
 #[derive(Clone, Debug)]
 pub enum Operand {
     /// A tensor.

@@ -21,45 +21,45 @@ macro_rules! unary {
 }
 
 unary! {
-    /// `-x`, of floats or `i32`.
+    /// Computes `-x` of floats or `i32`.
     neg Neg;
-    /// `|x|`, of floats or `i32`.
+    /// Computes `|x|` of floats or `i32`.
     abs Abs;
-    /// `e^x`.
+    /// Computes `e^x`.
     exp Exp;
-    /// Natural logarithm.
+    /// Computes the natural logarithm.
     log Log;
-    /// Square root.
+    /// Computes the square root.
     sqrt Sqrt;
-    /// `1 / sqrt(x)`.
+    /// Computes `1 / sqrt(x)`.
     rsqrt Rsqrt;
-    /// `1 / x`.
+    /// Computes `1 / x`.
     reciprocal Reciprocal;
-    /// Sine of radians.
+    /// Computes the sine of angles in radians.
     sin Sin;
-    /// Cosine of radians.
+    /// Computes the cosine of angles in radians.
     cos Cos;
-    /// Hyperbolic tangent.
+    /// Computes the hyperbolic tangent.
     tanh Tanh;
-    /// Gauss error function.
+    /// Computes the Gauss error function.
     erf Erf;
-    /// Largest integer not above `x`.
+    /// Rounds down to an integer.
     floor Floor;
-    /// Smallest integer not below `x`.
+    /// Rounds up to an integer.
     ceil Ceil;
-    /// Nearest integer; ties to even.
+    /// Rounds to the nearest integer, ties to even.
     round Round;
-    /// `1 / (1 + e^-x)`.
+    /// Computes `1 / (1 + e^-x)`.
     sigmoid Sigmoid;
-    /// `x * sigmoid(x)`.
+    /// Computes `x * sigmoid(x)`.
     silu Silu;
-    /// `x * (1 + erf(x / sqrt(2))) / 2`.
+    /// Computes `x * (1 + erf(x / sqrt(2))) / 2`.
     gelu Gelu;
-    /// The tanh approximation of GELU.
+    /// Computes the tanh approximation of GELU.
     gelu_tanh GeluTanh;
-    /// `max(x, 0)`.
+    /// Computes `max(x, 0)`.
     relu Relu;
-    /// Negation of a `bool`.
+    /// Negates each `bool`.
     logical_not Not;
 }
 
@@ -77,42 +77,43 @@ macro_rules! binary {
 }
 
 binary! {
-    /// Sum; integers wrap.
+    /// Adds elementwise; integers wrap.
     add Add;
-    /// Difference; integers wrap.
+    /// Subtracts elementwise; integers wrap.
     sub Sub;
-    /// Elementwise product; integers wrap. [`Tensor::matmul`] is the matrix product.
+    /// Multiplies elementwise; integers wrap. [`Tensor::matmul`] is the matrix product.
     mul Mul;
-    /// Quotient; integers truncate, and a zero divisor gives the dividend.
+    /// Divides elementwise. Integer division truncates and, if the divisor is 0, yields the
+    /// dividend.
     div Div;
-    /// Remainder with the sign of the dividend.
+    /// Computes the remainder, with the sign of the dividend; for integers, 0 if the divisor is 0.
     rem Rem;
-    /// `x^y` of floats.
+    /// Computes `x^y`, for floats only.
     pow Pow;
-    /// Smaller of two elements. [`Tensor::min`] reduces along axes.
+    /// Selects the smaller of two elements. [`Tensor::min`] reduces along axes.
     minimum Min;
-    /// Larger of two elements. [`Tensor::max`] reduces along axes.
+    /// Selects the larger of two elements. [`Tensor::max`] reduces along axes.
     maximum Max;
-    /// `x == y`, as `bool`.
+    /// Computes `x == y`, as `bool`.
     eq Eq;
-    /// `x != y`, as `bool`.
+    /// Computes `x != y`, as `bool`.
     ne Ne;
-    /// `x < y`, as `bool`.
+    /// Computes `x < y`, as `bool`.
     lt Lt;
-    /// `x <= y`, as `bool`.
+    /// Computes `x <= y`, as `bool`.
     le Le;
-    /// `x > y`, as `bool`.
+    /// Computes `x > y`, as `bool`.
     gt Gt;
-    /// `x >= y`, as `bool`.
+    /// Computes `x >= y`, as `bool`.
     ge Ge;
-    /// Logical and of `bool`.
+    /// Computes the logical AND of two `bool` elements.
     logical_and And;
-    /// Logical or of `bool`.
+    /// Computes the logical OR of two `bool` elements.
     logical_or Or;
 }
 
 impl Tensor {
-    /// `x * x`.
+    /// Computes `x * x`.
     #[track_caller]
     pub fn square(&self) -> Tensor {
         self.binary(BinaryOp::Mul, self.into(), Location::caller())
@@ -125,7 +126,8 @@ impl Tensor {
         self.binary(BinaryOp::Max, low.into(), at).binary(BinaryOp::Min, high.into(), at)
     }
 
-    /// Selects the element of `a` if this `bool` is true, else that of `b`. All three broadcast.
+    /// Selects the element of `a` where this `bool` tensor is true, and that of `b` elsewhere. All
+    /// three broadcast.
     ///
     /// ```
     /// # use warploom::{Runtime, Tensor};
@@ -153,8 +155,8 @@ impl Tensor {
         })
     }
 
-    /// Converts the elements to another type. Floats to integers truncate and saturate; a value to
-    /// `bool` is true if nonzero; `f16` and `bf16` are rounded to nearest.
+    /// Converts the elements to `dtype`. Floats convert to integers by truncation, with saturation;
+    /// nonzero values convert to `true`; `f16` and `bf16` are rounded to nearest.
     #[track_caller]
     pub fn cast(&self, dtype: DType) -> Tensor {
         let at = Location::caller();
@@ -189,7 +191,7 @@ impl Tensor {
         })
     }
 
-    /// `scalar op self`, for a scalar on the left.
+    /// Records `left op self`, for the operators with a scalar on the left.
     pub(super) fn binary_of(&self, op: BinaryOp, left: Operand, at: Place) -> Tensor {
         self.attempt(op.name(), at, || {
             let left = self.other(left, self.dtype(), at)?;
@@ -197,7 +199,7 @@ impl Tensor {
         })
     }
 
-    /// An operand as a tensor; a scalar is converted to `dtype`.
+    /// Converts an operand to a tensor; a scalar becomes a tensor of `dtype`.
     fn other(&self, operand: Operand, dtype: DType, at: Place) -> Result<Tensor> {
         match operand {
             Operand::Tensor(tensor) => Ok(tensor),
@@ -212,7 +214,8 @@ impl Tensor {
     }
 }
 
-/// Checks that two tensors broadcast; the error names the axis of the result that does not.
+/// Checks that two tensors broadcast; the error names the first axis of the result where they do
+/// not.
 fn broadcast(a: &Tensor, b: &Tensor) -> Result<()> {
     let rank = a.rank().max(b.rank());
     let size = |tensor: &Tensor, axis: usize| {

@@ -1,4 +1,4 @@
-//! Evaluation of recorded operations.
+//! Evaluation: runs recorded operations as graphs, each with a cached plan.
 
 use std::sync::Arc;
 
@@ -20,20 +20,20 @@ use crate::runtime::batcher::Keep;
 pub(super) const CHUNK: usize = 512;
 
 impl Tensor {
-    /// Runs this tensor and keeps the result on the device. Like [`Tensor::eval`], does not wait
+    /// Runs this tensor and keeps the result on the device. Like [`Tensor::eval`], it does not wait
     /// for a GPU.
     ///
     /// # Errors
-    /// The error of the tensor; any planning or device error.
+    /// The tensor's deferred error; any planning or device error.
     #[cfg(not(target_arch = "wasm32"))]
     pub fn realize(&self) -> Result<&Tensor> {
         Tensor::eval(&[self]).map(|()| self)
     }
 
-    /// As [`Tensor::realize`], as a future; see [`crate::tensor`].
+    /// Async version of [`Tensor::realize`]; see [`crate::tensor`].
     ///
     /// # Errors
-    /// As `realize`.
+    /// Same as [`Tensor::realize`].
     pub async fn realize_async(&self) -> Result<&Tensor> {
         evaluate(&[self]).await.map(|()| self)
     }
@@ -54,29 +54,29 @@ impl Tensor {
     /// ```
     ///
     /// # Errors
-    /// The first error of a tensor; any planning or device error.
+    /// The first error among the tensors; any planning or device error.
     #[cfg(not(target_arch = "wasm32"))]
     pub fn eval(tensors: &[&Tensor]) -> Result<()> {
         crate::base::platform::block_on(evaluate(tensors))
     }
 
-    /// As [`Tensor::eval`], as a future; see [`crate::tensor`].
+    /// Async version of [`Tensor::eval`]; see [`crate::tensor`].
     ///
     /// # Errors
-    /// As `eval`.
+    /// Same as [`Tensor::eval`].
     pub async fn eval_async(tensors: &[&Tensor]) -> Result<()> {
         evaluate(tensors).await
     }
 }
 
 impl Runtime {
-    /// Plan cache statistics of this runtime's tensors.
+    /// Returns statistics of the plan cache of this runtime's tensors.
     pub fn tensor_stats(&self) -> CacheStats {
         self.tensors().stats()
     }
 }
 
-/// Runs everything that these tensors need.
+/// Runs all pending operations that these tensors need.
 pub(super) async fn evaluate(tensors: &[&Tensor]) -> Result<()> {
     let mut left: SmallVec<[&Tensor; 4]> = SmallVec::from_slice(tensors);
     // Tensors of one runtime are run together.
@@ -102,7 +102,7 @@ pub(super) async fn evaluate(tensors: &[&Tensor]) -> Result<()> {
     Ok(())
 }
 
-/// Runs operations whose operands are among them or on the device.
+/// Runs operations whose operands are on the device or among the operations themselves.
 async fn run(runtime: &Runtime, waiting: &[Waiting]) -> Result<()> {
     let structure = Structure::new(waiting)?;
     match run_once(runtime, &structure).await {
@@ -175,7 +175,7 @@ pub(super) fn upload(
     Ok(Arc::new(Stored { buffer: Arc::new(buffer), format, receipt: None }))
 }
 
-/// Adds the tensor to the error of a read.
+/// Adds the origin of the tensor to the error of a read.
 pub(super) fn reading(error: Error, tensor: &Tensor) -> Error {
     match error.is_invalid() && tensor.node.is_failed() {
         true => error,

@@ -12,16 +12,16 @@ use crate::base::{DType, Format, Shape};
 use crate::error::{Error, Result, broken_invariant};
 use crate::ir::{self, Graph, NodeId, Op, OpClass};
 
-/// A pending operation, in its state at traversal.
+/// A pending operation, as it was when the graph was traversed.
 pub(super) struct Waiting {
     pub(super) node: Arc<Node>,
     pub(super) recorded: Arc<Recorded>,
-    /// Whether to keep its result.
+    /// Whether its result is kept on the device.
     pub(super) wanted: bool,
 }
 
 /// Collects every pending operation that `roots` need, operands before readers. Marks the results
-/// to keep: the roots, and expensive ones with other handles.
+/// to keep: those of the roots, and expensive ones that have handles elsewhere.
 ///
 /// # Errors
 /// The error of the first tensor that has one.
@@ -73,7 +73,7 @@ pub(super) fn collect(roots: &[&Tensor]) -> Result<Vec<Waiting>> {
     Ok(order)
 }
 
-/// Memory that a graph reads.
+/// Device memory that a graph reads.
 pub(super) struct Leaf {
     pub(super) stored: Arc<Stored>,
     /// The storage format, if read as a weight.
@@ -95,11 +95,12 @@ pub(super) struct Structure<'a> {
     operands: Vec<SmallVec<[Operand; 3]>>,
     /// Bits of the scalars in expressions, in step order.
     pub(super) scalars: Vec<u32>,
-    /// Everything but the scalars: equal keys have equal plans.
+    /// Key of everything but the scalars: structures with equal keys have equal plans.
     pub(super) key: String,
 }
 
-/// The bits of a scalar in an expression, whose value may change between runs.
+/// Returns the bits of an operation that is a scalar in an expression, whose value may change
+/// between runs; `None` for other operations.
 fn scalar(waiting: &Waiting) -> Option<u32> {
     match &waiting.recorded.op {
         Op::Constant { words } if waiting.node.sizes.is_empty() => words.first().copied(),
@@ -108,7 +109,7 @@ fn scalar(waiting: &Waiting) -> Option<u32> {
 }
 
 impl<'a> Structure<'a> {
-    /// The structure of operations in topological order.
+    /// Builds the structure of operations, which are in topological order.
     ///
     /// # Errors
     /// The error of an operand, or of the run that computes it.
@@ -186,10 +187,11 @@ impl<'a> Structure<'a> {
         self.key.push(if step.wanted { '!' } else { ';' });
     }
 
-    /// The graph: leaves `x0`.., results `y0`.., and scalars as inputs `s0`.. if `open`.
+    /// Builds the graph with leaves `x0`, `x1` and so on, results `y0`, `y1` and so on and, if
+    /// `open`, scalars as inputs `s0`, `s1` and so on.
     ///
     /// # Errors
-    /// Invalid for a duplicate name, which never occurs.
+    /// Invalid if a name is duplicate, which never occurs.
     pub(super) fn graph(&self, open: bool) -> Result<Graph> {
         let mut graph = Graph::new("tensors");
         let leaves: Vec<NodeId> = (self.leaves.iter().enumerate())
@@ -236,13 +238,14 @@ impl<'a> Structure<'a> {
         Ok(graph)
     }
 
-    /// The results to keep, in the order of the graph's outputs.
+    /// Returns the results to keep, in the order of the graph's outputs.
     pub(super) fn wanted(&self) -> impl Iterator<Item = &Waiting> {
         self.waiting.iter().filter(|step| step.wanted)
     }
 }
 
-/// Takes the first `count` pending operations and marks the results that later ones read as wanted.
+/// Returns the first `count` pending operations, and marks as wanted the results that later
+/// operations read.
 pub(super) fn cut(waiting: &mut [Waiting], count: usize) -> &mut [Waiting] {
     if waiting.len() <= count {
         return waiting;
@@ -258,7 +261,7 @@ pub(super) fn cut(waiting: &mut [Waiting], count: usize) -> &mut [Waiting] {
     first
 }
 
-/// Adds the requesting operation to an evaluation error.
+/// Adds the origin of `node`, the last operation of the run, to an evaluation error.
 pub(super) fn asked_by(error: Error, node: &Node) -> Error {
     error.context(format_args!("running {}", node.origin()))
 }

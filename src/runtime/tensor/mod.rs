@@ -27,25 +27,25 @@
 //! changing step size costs nothing.
 //!
 //! **What is kept.** Results that a read requests stay on the device with the tensor. An
-//! intermediate with a live handle is kept if it is expensive (products, convolutions, attention,
-//! reductions). If it is cheap it is recomputed, so a handle does not prevent fusion.
+//! intermediate with a live handle is kept if it is expensive (matrix products, convolutions,
+//! attention, reductions). If it is cheap it is recomputed, so a handle does not prevent fusion.
 //! [`Tensor::eval`] of several tensors runs them together.
 //!
-//! **Long chains.** A chain of 512 pending operations is run at once (in a browser at the next
+//! **Long chains.** A chain of 512 pending operations is run immediately (in a browser at the next
 //! read, in parts). So a loop without reads neither grows without bound nor replans each time.
 //!
-//! **Types.** Arithmetic supports `f32`, `f16` and `bf16`; `i32` and `u32` count and index; `bool`
-//! is a condition. `f16` and `bf16` operations compute and accumulate in `f32`, and each rounds its
-//! result. `i64` is narrowed to `i32` with a check on upload. Only scalars convert implicitly: `x *
-//! 2` uses the tensor's type for `2`.
+//! **Types.** `f32`, `f16` and `bf16` are the floating-point types; `i32` and `u32` are for counts
+//! and indices; `bool` is for conditions. `f16` and `bf16` operations compute and accumulate in
+//! `f32`, and each rounds its result. `i64` is narrowed to `i32` with a check on upload. Only
+//! scalars convert implicitly: `x * 2` uses the tensor's type for `2`.
 //!
 //! **Threads.** Tensors are `Send` and `Sync` on native builds. Threads record independently and
-//! share plans. In a browser use the `_async` twins of the reads.
+//! share plans. In a browser use the `_async` versions of the reads.
 //!
-//! **Futures.** Methods with plain names block and exist on native builds only. Their twins with
-//! `_async` exist everywhere and belong to no executor. A future never blocks the thread that polls
-//! it: threads of the runtime wait, plan, compile and compute. So a program on one thread, such as
-//! one on tokio's current-thread runtime, goes on with other tasks:
+//! **Futures.** Methods with plain names block and exist on native builds only. Their `_async`
+//! versions exist everywhere and do not depend on a particular executor. A future never blocks the
+//! thread that polls it: threads of the runtime wait, plan, compile and compute. So a program on
+//! one thread, such as one on tokio's current-thread runtime, continues with other tasks:
 //!
 //! ```
 //! # use warploom::{Runtime, Tensor};
@@ -55,11 +55,11 @@
 //! println!("{}", sum.item_async::<f32>().await?);
 //! # Ok(())
 //! # }
-//! # warploom::base::platform::block_on(example()).unwrap();
+//! # warploom::platform::block_on(example()).unwrap();
 //! ```
 //!
-//! Recording an operation is cheap, but [`Tensor::from_slice`] copies its values at once. A future
-//! that is dropped leaves begun work running and discards its result.
+//! Recording an operation is cheap, but [`Tensor::from_slice`] copies its values immediately.
+//! Dropping a future does not stop work that has begun; the result is discarded.
 
 mod arguments;
 mod cache;
@@ -85,6 +85,7 @@ pub use arguments::{Axes, Sizes};
 pub(super) use cache::Cache;
 pub use cache::CacheStats;
 #[cfg(feature = "packs")]
+#[doc(hidden)]
 pub use custom::tuned_name;
 pub use element::{Element, Operand, Scalar};
 pub use products::AttentionOptions;
@@ -94,7 +95,7 @@ use crate::base::{DType, Shape};
 use crate::error::{Error, Result};
 use node::Node;
 
-/// A tensor computed when it is read; see the [module](self).
+/// A tensor that is computed when it is read; see the [module](self).
 ///
 /// A clone is another handle to the same tensor.
 #[derive(Clone)]
@@ -106,40 +107,41 @@ pub struct Tensor {
 type Place = &'static Location<'static>;
 
 impl Tensor {
-    /// Sizes, outermost first; empty for a tensor with an error.
+    /// Returns the sizes, outermost first; empty for a tensor with an error.
     pub fn shape(&self) -> &[usize] {
         &self.node.sizes
     }
 
-    /// Number of dimensions.
+    /// Returns the number of dimensions.
     pub fn rank(&self) -> usize {
         self.node.sizes.len()
     }
 
-    /// Number of elements.
+    /// Returns the number of elements.
     pub fn elements(&self) -> usize {
         self.node.sizes.iter().product()
     }
 
-    /// Type of the elements.
+    /// Returns the type of the elements.
     pub fn dtype(&self) -> DType {
         self.node.dtype
     }
 
-    /// The runtime of the tensor.
+    /// Returns the runtime of the tensor.
     pub fn runtime(&self) -> &Runtime {
         &self.node.runtime
     }
 
-    /// Whether its values are on the device, or submitted.
+    /// Returns whether the tensor has been run, so that its values are or will be on the device.
     pub fn is_evaluated(&self) -> bool {
         self.node.stored().is_ok_and(|stored| stored.is_some())
     }
 
-    /// The error of the tensor, from the first operation that failed. Runs nothing.
+    /// Returns the tensor's deferred error, if it has one: that of the first operation that failed.
+    /// Runs nothing.
     ///
     /// # Errors
-    /// The error, naming the operation and its source location.
+    /// The tensor's deferred error, which names the operation and its source location.
     pub fn check(&self) -> Result<()> {
         self.node.stored().map(|_| ())
     }
@@ -148,7 +150,8 @@ impl Tensor {
         &self.node.shape
     }
 
-    /// The tensor returned by `make`; its error, or this tensor's, as a tensor.
+    /// Returns the tensor that `make` returns; an error of this tensor or of `make` becomes the
+    /// result's.
     fn attempt(
         &self,
         name: &'static str,
@@ -161,7 +164,7 @@ impl Tensor {
         make().unwrap_or_else(|error| Tensor::failed(self.runtime(), name, at, error))
     }
 
-    /// Index of an axis; negative axes count from the last.
+    /// Returns the index of an axis; negative axes count from the last.
     fn axis(&self, axis: isize) -> Result<usize> {
         arguments::axis(axis, self.rank())
             .ok_or_else(|| Error::invalid(format!("no axis {axis} in the shape {}", self.dims())))
@@ -169,7 +172,7 @@ impl Tensor {
 }
 
 impl std::fmt::Debug for Tensor {
-    /// Type and shape; runs nothing.
+    /// Formats the type, shape, operation and state, or the error; runs nothing.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self.node.stored() {
             Err(error) => write!(f, "Tensor(error: {error})"),

@@ -10,7 +10,8 @@ use crate::error::{Error, Result};
 use crate::ir::Op;
 
 impl Tensor {
-    /// The same elements in row-major order with another shape; one size may be -1 and is inferred.
+    /// Changes the shape and keeps the elements in row-major order; one size may be -1 and is
+    /// inferred.
     ///
     /// ```
     /// # use warploom::{Runtime, Tensor};
@@ -31,14 +32,14 @@ impl Tensor {
         })
     }
 
-    /// All elements in one dimension.
+    /// Reshapes to one dimension.
     #[track_caller]
     pub fn flatten(&self) -> Tensor {
         let at = Location::caller();
         self.attempt("flatten", at, || self.reshaped(Shape::new([self.elements()]), "flatten", at))
     }
 
-    /// Removes axes of size 1.
+    /// Removes axes, which must have size 1.
     #[track_caller]
     pub fn squeeze(&self, axes: impl Into<Axes>) -> Tensor {
         let (axes, at) = (axes.into(), Location::caller());
@@ -54,7 +55,8 @@ impl Tensor {
         })
     }
 
-    /// Inserts an axis of size 1 at this index of the result.
+    /// Inserts an axis of size 1 at the index `axis` of the result; a negative index counts from
+    /// the last.
     #[track_caller]
     pub fn unsqueeze(&self, axis: isize) -> Tensor {
         let at = Location::caller();
@@ -109,19 +111,19 @@ impl Tensor {
         })
     }
 
-    /// A range of an axis: `x.narrow(-1, 2..5)`, `x.narrow(0, ..3)`.
+    /// Selects a range of an axis: `x.narrow(-1, 2..5)`, `x.narrow(0, ..3)`.
     #[track_caller]
     pub fn narrow(&self, axis: isize, range: impl RangeBounds<usize>) -> Tensor {
         self.sliced("narrow", axis, &range, 1, Location::caller())
     }
 
-    /// Every `step`th index of a range of an axis.
+    /// Selects every `step`th index of a range of an axis, starting with the first.
     #[track_caller]
     pub fn slice(&self, axis: isize, range: impl RangeBounds<usize>, step: usize) -> Tensor {
         self.sliced("slice", axis, &range, step, Location::caller())
     }
 
-    /// One index of an axis; removes the axis. A negative index counts from the last.
+    /// Selects one index of an axis and removes the axis. A negative index counts from the last.
     #[track_caller]
     pub fn index(&self, axis: isize, index: isize) -> Tensor {
         let at = Location::caller();
@@ -137,7 +139,7 @@ impl Tensor {
         })
     }
 
-    /// Repeats axes of size 1, and adds leading axes, as broadcasting does.
+    /// Broadcasts to `shape`: repeats axes of size 1 and adds leading axes.
     #[track_caller]
     pub fn expand(&self, shape: impl Sizes) -> Tensor {
         let at = Location::caller();
@@ -150,7 +152,8 @@ impl Tensor {
         })
     }
 
-    /// Pads with a value: for each axis the number of elements before and after.
+    /// Pads with `value`: `amounts` holds, for each axis, the number of elements to add before and
+    /// after.
     #[track_caller]
     pub fn pad(&self, amounts: &[(usize, usize)], value: impl Into<Scalar>) -> Tensor {
         let (value, at) = (value.into(), Location::caller());
@@ -161,7 +164,8 @@ impl Tensor {
         })
     }
 
-    /// Concatenates this tensor and others along an axis; their other sizes must be equal.
+    /// Concatenates this tensor and others along an axis; the sizes of all other axes must be
+    /// equal.
     #[track_caller]
     pub fn concat(&self, others: &[&Tensor], axis: isize) -> Tensor {
         let at = Location::caller();
@@ -172,8 +176,8 @@ impl Tensor {
         })
     }
 
-    /// Stacks this tensor and others of the same shape along a new axis at this index of the
-    /// result.
+    /// Stacks this tensor and others of the same shape along a new axis, at the index `axis` of the
+    /// result; a negative index counts from the last.
     #[track_caller]
     pub fn stack(&self, others: &[&Tensor], axis: isize) -> Tensor {
         let at = Location::caller();
@@ -195,7 +199,7 @@ impl Tensor {
         })
     }
 
-    /// Splits an axis into parts of these sizes, whose sum is the size of the axis.
+    /// Splits an axis into parts of these sizes, whose sum must be the size of the axis.
     #[track_caller]
     pub fn split(&self, axis: isize, sizes: &[usize]) -> Vec<Tensor> {
         let at = Location::caller();
@@ -221,7 +225,8 @@ impl Tensor {
         sizes.iter().map(part).collect()
     }
 
-    /// Splits an axis into `count` parts of equal size; the last may be smaller.
+    /// Splits an axis into at most `count` parts of equal size; the last may be smaller. An axis of
+    /// size 5 with `count` 4 is split into parts of 2, 2 and 1.
     #[track_caller]
     pub fn chunk(&self, axis: isize, count: usize) -> Vec<Tensor> {
         let size = self.axis(axis).map_or(0, |place| self.shape()[place]);
@@ -231,8 +236,8 @@ impl Tensor {
         self.split(axis, &sizes)
     }
 
-    /// Another shape with the same number of elements; shares the memory if the tensor is on the
-    /// device.
+    /// Returns the tensor with a different shape of as many elements; shares the memory if the
+    /// tensor is on the device and not packed.
     pub(super) fn reshaped(&self, to: Shape, name: &'static str, at: Place) -> Result<Tensor> {
         if to == *self.dims() {
             return Ok(self.clone());
@@ -252,7 +257,7 @@ impl Tensor {
         self.reshaped(sizes.into_iter().collect(), name, at)
     }
 
-    /// Index of an axis that is inserted.
+    /// Returns the index of an axis to insert; a negative index counts from the last.
     fn new_axis(&self, axis: isize) -> Result<usize> {
         arguments::axis(axis, self.rank() + 1).ok_or_else(|| {
             Error::invalid(format!("no place {axis} for an axis in {}", self.dims()))
@@ -290,7 +295,8 @@ impl Tensor {
         })
     }
 
-    /// `len` indices of an axis; the tensor itself for the whole axis.
+    /// Selects `len` indices of an axis, `step` apart; returns the tensor itself for the whole
+    /// axis.
     fn part(
         &self,
         axis: usize,

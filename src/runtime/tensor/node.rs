@@ -1,4 +1,4 @@
-//! Target of a handle: a recorded operation, or memory on the device.
+//! What a tensor handle refers to: a recorded operation, or memory on the device.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -12,7 +12,7 @@ use crate::ir::{self, Op, infer};
 use crate::memory::PooledBuffer;
 use crate::runtime::{Receipt, Runtime};
 
-/// Maximum depth of pending operations; a deeper chain is run.
+/// Depth of pending operations at which a chain is run.
 #[cfg(not(target_arch = "wasm32"))]
 const DEPTH: u32 = super::eval::CHUNK as u32;
 
@@ -43,17 +43,17 @@ pub(super) struct Recorded {
     pub(super) inputs: SmallVec<[Arc<Node>; 3]>,
 }
 
-/// Device memory: elements row-major without gaps.
+/// Device memory with contiguous elements in row-major order.
 pub(super) struct Stored {
     pub(super) buffer: Arc<PooledBuffer>,
     /// Storage format of the elements.
     pub(super) format: Format,
-    /// Status of the run that computes it; `None` for data from the host.
+    /// Status of the run that computes the elements; `None` for data from the host.
     pub(super) receipt: Option<Receipt>,
 }
 
 impl Stored {
-    /// The failure of its computation, if known.
+    /// Returns the failure of the run that computes it, if known.
     pub(super) fn failure(&self) -> Option<Error> {
         let error = self.receipt.as_ref().and_then(Receipt::failure);
         error.map(|e| e.context("the run that computes it failed"))
@@ -66,10 +66,10 @@ impl Node {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The operation to run; `None` if the values are on the device.
+    /// Returns the operation that has yet to run; `None` if the values are on the device.
     ///
     /// # Errors
-    /// The error of the tensor.
+    /// The tensor's deferred error.
     pub(super) fn recorded(&self) -> Result<Option<Arc<Recorded>>> {
         match &*self.state() {
             State::Recorded(recorded) => Ok(Some(recorded.clone())),
@@ -78,10 +78,10 @@ impl Node {
         }
     }
 
-    /// The memory; `None` if the operation has not run.
+    /// Returns the memory that holds the values; `None` if the operation has not run.
     ///
     /// # Errors
-    /// The error of the tensor.
+    /// The tensor's deferred error.
     pub(super) fn stored(&self) -> Result<Option<Arc<Stored>>> {
         match &*self.state() {
             State::Recorded(_) => Ok(None),
@@ -94,7 +94,7 @@ impl Node {
         matches!(&*self.state(), State::Failed(_))
     }
 
-    /// Operation and source location: `add at src/main.rs:12:17`.
+    /// Returns the operation and its source location, such as `add at src/main.rs:12:17`.
     pub(super) fn origin(&self) -> String {
         format!("{} at {}", self.name, self.at)
     }
@@ -113,8 +113,8 @@ impl Node {
         drop(before);
     }
 
-    /// The node as an operand of `op`, for the graph's shape rules. Memory in a storage format is a
-    /// weight to operations that read it as stored.
+    /// Returns the node as operand `place` of `op`, for shape inference. Memory in a storage format
+    /// is a weight to operations that read it as stored.
     fn operand(&self, op: &Op, place: usize) -> ir::Node {
         let format = match &*self.state() {
             State::Stored(stored) => Some(stored.format),
@@ -136,8 +136,8 @@ impl Node {
     }
 }
 
-/// Whether the operation reads an operand on the device in its storage format, like a graph's
-/// weights.
+/// Returns whether the operation reads its operand `place` in the storage format, like a weight of
+/// a graph.
 pub(super) fn reads_as_stored(op: &Op, place: usize, format: Format) -> bool {
     match (op, place) {
         (Op::Linear { .. }, 1) => true,
@@ -169,7 +169,7 @@ impl Tensor {
         Tensor::node(runtime, Shape::default(), DType::F32, name, at, 0, state)
     }
 
-    /// A tensor of device memory.
+    /// Creates a tensor of device memory.
     pub(super) fn from_stored(
         runtime: &Runtime,
         shape: Shape,
@@ -181,7 +181,7 @@ impl Tensor {
         Tensor::node(runtime, shape, dtype, name, at, 0, State::Stored(stored))
     }
 
-    /// A constant: one value for every element.
+    /// Creates a constant: the same word for every element.
     pub(super) fn constant(
         runtime: &Runtime,
         shape: Shape,
@@ -211,8 +211,8 @@ impl Tensor {
         Tensor { node: Arc::new(Node { runtime, shape, sizes, dtype, name, at, depth, state }) }
     }
 
-    /// Records an operation. The first operand's error, or that of the shape rules, becomes the
-    /// result's.
+    /// Records an operation. The first error among the operands, or that of shape inference,
+    /// becomes the result's.
     pub(super) fn record(name: &'static str, at: Place, op: Op, inputs: &[&Tensor]) -> Tensor {
         if let Some(failed) = inputs.iter().find(|input| input.node.is_failed()) {
             return Tensor::clone(failed);
@@ -247,7 +247,7 @@ impl Tensor {
         Ok(Tensor::node(runtime, shape, dtype, name, at, depth, state))
     }
 
-    /// The tensor; run first if its chain of pending operations is too long.
+    /// Returns the tensor, which is run first if its chain of pending operations is too long.
     fn flushed(self) -> Tensor {
         #[cfg(not(target_arch = "wasm32"))]
         if self.node.depth >= DEPTH

@@ -1,4 +1,4 @@
-//! `+ - * / %` and unary minus for tensors and scalars on both sides.
+//! The operators `+ - * / %` and unary minus, with tensors and scalars on either side.
 
 use std::ops::{Add, AddAssign, Div, DivAssign, Mul, MulAssign, Neg, Rem, Sub, SubAssign};
 use std::panic::Location;

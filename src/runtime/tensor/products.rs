@@ -1,4 +1,4 @@
-//! Matrix products, convolution, pooling, norms and attention.
+//! Matrix products, convolution, pooling, norms, attention and gather.
 
 use std::panic::Location;
 
@@ -12,7 +12,7 @@ use crate::provider::Usage;
 /// Scale and mask of [`Tensor::attention`].
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct AttentionOptions {
-    /// Scale of the scores; `None` is `1 / sqrt(head_dim)`.
+    /// Factor of the scores; `None` for `1 / sqrt(head_dim)`.
     pub scale: Option<f32>,
     /// Whether a token attends only to keys up to its own position.
     pub causal: bool,
@@ -23,7 +23,8 @@ pub struct AttentionOptions {
 }
 
 impl Tensor {
-    /// Matrix product of `[.., m, k]` and `[.., k, n]`: `[.., m, n]`; leading dimensions broadcast.
+    /// Computes the matrix product `[.., m, n]` of `[.., m, k]` and `[.., k, n]`; leading
+    /// dimensions broadcast.
     ///
     /// ```
     /// # use warploom::{Runtime, Tensor};
@@ -39,8 +40,8 @@ impl Tensor {
         Tensor::record("matmul", Location::caller(), Op::MatMul, &[self, other.as_ref()])
     }
 
-    /// Product of `[.., k]` and the transpose of a weight `[n, k]`: `[.., n]`. A weight on the
-    /// device is read in its storage format: packed, `f16`, `bf16` or `f32`.
+    /// Computes the product `[.., n]` of `[.., k]` and the transpose of a weight `[n, k]`. A weight
+    /// on the device is read in its storage format: packed, `f16`, `bf16` or `f32`.
     #[track_caller]
     pub fn linear(&self, weight: &Tensor) -> Tensor {
         let at = Location::caller();
@@ -63,44 +64,44 @@ impl Tensor {
         })
     }
 
-    /// Convolution of `[batch, in_c, h, w]` with a weight `[out_c, in_c / groups, kh, kw]`.
+    /// Convolves `[batch, in_c, h, w]` with a weight `[out_c, in_c / groups, kh, kw]`.
     /// `Conv2d::default()` has stride 1, no padding and one group.
     #[track_caller]
     pub fn conv2d(&self, weight: &Tensor, conv: Conv2d) -> Tensor {
         Tensor::record("conv2d", Location::caller(), Op::Conv2d(conv), &[self, weight])
     }
 
-    /// Maximum or mean of windows of `[batch, channels, h, w]`.
+    /// Computes the maximum or mean over windows of `[batch, channels, h, w]`.
     #[track_caller]
     pub fn pool2d(&self, pool: Pool2d) -> Tensor {
         Tensor::record("pool2d", Location::caller(), Op::Pool2d(pool), &[self])
     }
 
-    /// `x * rsqrt(mean(x^2) + eps) * weight` along the last axis; weight `[n]`.
+    /// Computes `x * rsqrt(mean(x^2) + eps) * weight` along the last axis, with a weight `[n]`.
     #[track_caller]
     pub fn rms_norm(&self, weight: &Tensor, eps: f32) -> Tensor {
         Tensor::record("rms_norm", Location::caller(), Op::RmsNorm { eps }, &[self, weight])
     }
 
-    /// `(x - mean) * rsqrt(variance + eps) * weight + bias` along the last axis; weight and bias
-    /// `[n]`.
+    /// Computes `(x - mean) * rsqrt(variance + eps) * weight + bias` along the last axis, with
+    /// weight and bias `[n]`.
     #[track_caller]
     pub fn layer_norm(&self, weight: &Tensor, bias: &Tensor, eps: f32) -> Tensor {
         let operands = [self, weight, bias];
         Tensor::record("layer_norm", Location::caller(), Op::LayerNorm { eps }, &operands)
     }
 
-    /// Rotary position embedding (RoPE) of `[tokens, heads, head_dim]`: positions `[tokens]` of
-    /// `i32`, frequencies `[rot_dim / 2]` in radians per position. Rotates the first `rot_dim`
-    /// elements of each head.
+    /// Applies rotary position embedding (RoPE) to `[tokens, heads, head_dim]`, with positions
+    /// `[tokens]` of `i32` and frequencies `[rot_dim / 2]` in radians per position. Rotates the
+    /// first `rot_dim` elements of each head.
     #[track_caller]
     pub fn rope(&self, positions: &Tensor, frequencies: &Tensor, pairs: RopePairs) -> Tensor {
         let op = Op::Rope { pairs, rot_dim: 2 * frequencies.elements() };
         Tensor::record("rope", Location::caller(), op, &[self, positions, frequencies])
     }
 
-    /// Attention of queries `[tokens, heads, head_dim]` to keys and values `[kv_len, kv_heads,
-    /// head_dim]`; several heads may share a KV head (grouped-query attention).
+    /// Computes attention of queries `[tokens, heads, head_dim]` to keys and values
+    /// `[kv_len, kv_heads, head_dim]`; several heads may share a KV head (grouped-query attention).
     #[track_caller]
     pub fn attention(&self, k: &Tensor, v: &Tensor, options: AttentionOptions) -> Tensor {
         let head_dim = self.shape().last().copied().unwrap_or(1).max(1);
@@ -113,9 +114,9 @@ impl Tensor {
         Tensor::record("attention", Location::caller(), op, &[self, k, v])
     }
 
-    /// Elements of one axis at `ids` (`i32` or `u32`), as NumPy's `take`: `[a.., n, b..]` and
-    /// `[ids..]` to `[a.., ids.., b..]`. An id outside the axis gives zeros. Rows (axis 0) of a
-    /// packed table are unpacked to `f32`.
+    /// Selects the elements of one axis at `ids` (`i32` or `u32`), like NumPy's `take`:
+    /// `[a.., n, b..]` and `[ids..]` yield `[a.., ids.., b..]`. An id outside the axis yields
+    /// zeros. Rows (axis 0) of a packed table are unpacked to `f32`.
     #[track_caller]
     pub fn gather(&self, axis: isize, ids: &Tensor) -> Tensor {
         let at = Location::caller();
@@ -125,7 +126,7 @@ impl Tensor {
         })
     }
 
-    /// As [`Tensor::gather`], for ids on the host.
+    /// Same as [`Tensor::gather`], for ids on the host; an id outside the axis is an error.
     #[track_caller]
     pub fn index_select(&self, axis: isize, ids: &[u32]) -> Tensor {
         let at = Location::caller();

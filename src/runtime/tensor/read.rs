@@ -1,4 +1,4 @@
-//! Reads: run pending operations and wait.
+//! Reads of tensors, which run pending operations and wait for the device.
 
 use std::sync::Arc;
 
@@ -11,25 +11,25 @@ use crate::provider::{Args, Command, Recording, SlotRange};
 use crate::runtime::batcher::{Keep, Work};
 use crate::runtime::offload::Prepared;
 
-/// Bytes of a read up to which the polling thread converts them: some microseconds.
+/// Maximum bytes of a read that the polling thread decodes itself, in some microseconds.
 const DECODED_IN_PLACE: usize = 64 << 10;
 
 impl Tensor {
-    /// The values in row-major order. Runs pending operations first.
+    /// Returns the values in row-major order. Runs pending operations first.
     ///
     /// # Errors
-    /// The error of the tensor; invalid if its elements have another type; any planning or device
-    /// error. Out of memory and a lost device have their own error kinds. After out of memory the
-    /// runtime stays usable.
+    /// The tensor's deferred error; invalid if its elements are not of type `T` or are packed; any
+    /// planning or device error. Out of memory and a lost device have their own error kinds. After
+    /// out of memory the runtime stays usable.
     #[cfg(not(target_arch = "wasm32"))]
     pub fn to_vec<T: Element>(&self) -> Result<Vec<T>> {
         crate::base::platform::block_on(self.to_vec_async())
     }
 
-    /// As [`Tensor::to_vec`], as a future; see [`crate::tensor`].
+    /// Async version of [`Tensor::to_vec`]; see [`crate::tensor`].
     ///
     /// # Errors
-    /// As `to_vec`.
+    /// Same as [`Tensor::to_vec`].
     pub async fn to_vec_async<T: Element>(&self) -> Result<Vec<T>> {
         self.check_plain()?;
         if T::DTYPE != self.dtype() {
@@ -47,19 +47,19 @@ impl Tensor {
         }
     }
 
-    /// The value of a tensor with one element.
+    /// Returns the value of a tensor with one element.
     ///
     /// # Errors
-    /// Invalid for another number of elements, and as [`Tensor::to_vec`].
+    /// Same as [`Tensor::to_vec`], and invalid if there is not exactly one element.
     #[cfg(not(target_arch = "wasm32"))]
     pub fn item<T: Element>(&self) -> Result<T> {
         crate::base::platform::block_on(self.item_async())
     }
 
-    /// As [`Tensor::item`], as a future; see [`crate::tensor`].
+    /// Async version of [`Tensor::item`]; see [`crate::tensor`].
     ///
     /// # Errors
-    /// As `item`.
+    /// Same as [`Tensor::item`].
     pub async fn item_async<T: Element>(&self) -> Result<T> {
         self.check()?;
         match self.to_vec_async().await?[..] {
@@ -72,16 +72,16 @@ impl Tensor {
         }
     }
 
-    /// As [`Tensor::to_bytes_async`], blocking.
+    /// Blocking version of [`Tensor::to_bytes_async`].
     ///
     /// # Errors
-    /// As [`Tensor::to_vec`].
+    /// The tensor's deferred error; any planning or device error.
     #[cfg(not(target_arch = "wasm32"))]
     pub fn to_bytes(&self) -> Result<Vec<u8>> {
         crate::base::platform::block_on(self.to_bytes_async())
     }
 
-    /// Checks that elements are stored unpacked.
+    /// Checks that the elements are not stored packed.
     pub(super) fn check_plain(&self) -> Result<()> {
         match self.node.stored()? {
             Some(stored) if stored.format.is_quantised() => {
@@ -92,11 +92,11 @@ impl Tensor {
         }
     }
 
-    /// The bytes on the device, little-endian. A `bool` takes four; a packed weight is in its
-    /// format.
+    /// Returns the bytes on the device, little-endian in row-major order. A `bool` takes four
+    /// bytes; a packed weight is in its storage format.
     ///
     /// # Errors
-    /// As [`Tensor::to_vec`].
+    /// The tensor's deferred error; any planning or device error.
     pub async fn to_bytes_async(&self) -> Result<Vec<u8>> {
         evaluate(&[self]).await?;
         let Some(stored) = self.node.stored()? else {

@@ -30,20 +30,21 @@ macro_rules! reduction {
 }
 
 reduction! {
-    /// Sum of floats along axes; 0 for an empty axis.
+    /// Computes the sum of floats along axes; 0 for an empty axis.
     sum sum_keep Sum;
-    /// Arithmetic mean of floats along axes.
+    /// Computes the arithmetic mean of floats along axes.
     mean mean_keep Mean;
-    /// Product of floats along axes; 1 for an empty axis.
+    /// Computes the product of floats along axes; 1 for an empty axis.
     prod prod_keep Prod;
-    /// Largest float along axes; -inf for an empty axis.
+    /// Computes the largest float along axes; -inf for an empty axis.
     max max_keep Max;
-    /// Smallest float along axes; inf for an empty axis.
+    /// Computes the smallest float along axes; inf for an empty axis.
     min min_keep Min;
 }
 
 impl Tensor {
-    /// Population variance along axes: the mean squared distance from the mean. Removes the axes.
+    /// Computes the population variance along axes: the mean squared distance from the mean.
+    /// Removes the axes.
     #[track_caller]
     pub fn var(&self, axes: impl Into<Axes>) -> Tensor {
         let (axes, at) = (axes.into(), Location::caller());
@@ -53,8 +54,8 @@ impl Tensor {
         squares.reduce(ReduceOp::Mean, axes, false, at)
     }
 
-    /// Index of the largest element along an axis as `u32`, the lowest on ties. Removes the axis.
-    /// NaN counts as the largest.
+    /// Returns the index of the largest element along an axis as `u32`, the lowest on ties. Removes
+    /// the axis. NaN counts as the largest.
     #[track_caller]
     pub fn argmax(&self, axis: isize) -> Tensor {
         let at = Location::caller();
@@ -64,8 +65,8 @@ impl Tensor {
         })
     }
 
-    /// Index of the smallest element along an axis as `u32`, the lowest on ties. Removes the axis.
-    /// NaN counts as the smallest.
+    /// Returns the index of the smallest element along an axis as `u32`, the lowest on ties.
+    /// Removes the axis. NaN counts as the smallest.
     #[track_caller]
     pub fn argmin(&self, axis: isize) -> Tensor {
         let at = Location::caller();
@@ -75,7 +76,7 @@ impl Tensor {
         })
     }
 
-    /// `e^x / sum(e^x)` along an axis; a row of only -inf gives zeros.
+    /// Computes `e^x / sum(e^x)` along an axis; a row of only -inf yields zeros.
     #[track_caller]
     pub fn softmax(&self, axis: isize) -> Tensor {
         let at = Location::caller();
@@ -87,7 +88,7 @@ impl Tensor {
         })
     }
 
-    /// `log(softmax(x))` along an axis, accurate for small probabilities.
+    /// Computes `log(softmax(x))` along an axis, accurately even for small probabilities.
     #[track_caller]
     pub fn log_softmax(&self, axis: isize) -> Tensor {
         let at = Location::caller();
@@ -108,7 +109,8 @@ impl Tensor {
         })
     }
 
-    /// A reduction over no axes: each element is its own sum, mean, product, maximum and minimum.
+    /// Records a reduction over no axes: each element is its own sum, mean, product, maximum and
+    /// minimum.
     fn unreduced(&self, op: ReduceOp, at: Place) -> Result<Tensor> {
         let mut sizes = self.dims().dims().to_vec();
         sizes.push(Dim::new(1));

@@ -1,4 +1,4 @@
-//! Tensors as text in NumPy's format.
+//! Formats tensors as text in the style of NumPy.
 
 use std::fmt::Write;
 
@@ -13,8 +13,8 @@ const SUMMARY: usize = 1000;
 const EDGE: usize = 3;
 
 impl Tensor {
-    /// The values as text; of large tensors only the ends of each axis. Runs pending operations
-    /// first.
+    /// Formats the values as text; for large tensors, only the values at the ends of each axis.
+    /// Runs pending operations first.
     ///
     /// ```
     /// # use warploom::{Runtime, Tensor};
@@ -26,16 +26,17 @@ impl Tensor {
     /// ```
     ///
     /// # Errors
-    /// As [`Tensor::to_vec`].
+    /// The tensor's deferred error, if it has one; invalid if its elements are packed; any planning
+    /// or device error.
     #[cfg(not(target_arch = "wasm32"))]
     pub fn text(&self) -> Result<String> {
         crate::base::platform::block_on(self.text_async())
     }
 
-    /// As [`Tensor::text`], as a future; see [`crate::tensor`].
+    /// Async version of [`Tensor::text`]; see [`crate::tensor`].
     ///
     /// # Errors
-    /// As `text`.
+    /// Same as [`Tensor::text`].
     pub async fn text_async(&self) -> Result<String> {
         self.check_plain()?;
         let bytes = self.to_bytes_async().await?;
@@ -61,7 +62,7 @@ fn cells<T>(values: &[T], text: impl Fn(&T) -> String) -> Vec<String> {
     values.iter().map(text).collect()
 }
 
-/// Six significant digits, with an exponent if the value is far from 1.
+/// Formats a float with six significant digits, and with an exponent if it is far from 1.
 fn float(value: f32) -> String {
     let size = value.abs();
     if !value.is_finite() || value == 0.0 {
@@ -78,7 +79,7 @@ fn float(value: f32) -> String {
     }
 }
 
-/// Nested brackets around cells of equal width.
+/// Writes cells of equal width in nested brackets.
 fn block(shape: &[usize], cells: &[String]) -> String {
     let short = cells.len() > SUMMARY;
     let mut shown = Vec::new();
@@ -89,7 +90,7 @@ fn block(shape: &[usize], cells: &[String]) -> String {
     out
 }
 
-/// Printed indices of an axis, with `None` for an omitted range.
+/// Returns the printed indices of an axis, with `None` for an omitted range.
 fn along(size: usize, short: bool) -> Vec<Option<usize>> {
     match short && size > 2 * EDGE {
         false => (0..size).map(Some).collect(),
@@ -100,7 +101,7 @@ fn along(size: usize, short: bool) -> Vec<Option<usize>> {
     }
 }
 
-/// Memory indices of the printed cells.
+/// Appends the memory indices of the printed cells to `out`.
 fn places(shape: &[usize], short: bool, start: usize, out: &mut Vec<usize>) {
     let [size, inner @ ..] = shape else { return out.push(start) };
     let step: usize = inner.iter().product();
@@ -147,7 +148,8 @@ fn write_axis(out: &mut String, shape: &[usize], cells: &[String], style: Style,
 
 #[cfg(not(target_arch = "wasm32"))]
 impl std::fmt::Display for Tensor {
-    /// As [`Tensor::text`]: runs pending operations. An error is printed instead of values.
+    /// Writes the text of [`Tensor::text`], which runs pending operations. An error is written in
+    /// place of the values.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self.text() {
             Ok(text) => f.write_str(&text),

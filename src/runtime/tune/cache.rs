@@ -1,9 +1,10 @@
-//! Tuning results on disk: one file per driver and crate version, in the cache folder `tune`.
+//! Tuning results on disk: one file per driver and crate version, in the subfolder `tune` of the
+//! cache folder.
 //!
-//! Files are optional hints. A file that is truncated, altered, or of another device or version is
-//! reported and ignored as a whole; its checksum covers every byte. Planning validates each choice
-//! again. A writer holds a lock, reads the file and merges into it, so concurrent writers lose
-//! nothing. Files are replaced by renaming, so a crash leaves the old file.
+//! Files are optional hints. A file that is truncated, altered, or for a different device or
+//! version is reported and ignored as a whole; its checksum covers every byte. Planning validates
+//! each choice again. A writer holds a lock, reads the file and merges into it, so concurrent
+//! writers lose nothing. Files are replaced by renaming, so a crash leaves the old file.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -25,7 +26,7 @@ const FILE: Checksummed =
 /// Measurements of one device.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct TuneRecord {
-    /// Version of this crate that measured.
+    /// Version of this crate that made the measurements.
     pub version: String,
     /// The measured device.
     pub device: DriverKey,
@@ -41,7 +42,7 @@ pub struct TuneRecord {
 /// A task and its best engine.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct TunedTask {
-    /// Label where the task was first met.
+    /// Label of the task's first occurrence.
     pub label: String,
     /// Shapes of its operands and result.
     pub shapes: String,
@@ -54,7 +55,7 @@ pub struct TunedTask {
 /// A task that could not be measured. It is not tried again until its engines change.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct UnmeasuredTask {
-    /// Label where the task was first met.
+    /// Label of the task's first occurrence.
     pub label: String,
     /// Shapes of its operands and result.
     pub shapes: String,
@@ -69,31 +70,31 @@ pub struct UnmeasuredTask {
 /// A candidate that is not tried again.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Suspect {
-    /// The task.
+    /// Key of the task that it was tried for.
     pub task: TaskKey,
-    /// The engine.
+    /// Id of the engine.
     pub engine: EngineId,
-    /// Its knobs.
+    /// Its knob values.
     pub knobs: KnobValues,
-    /// What happened to it.
+    /// Why it is not tried again.
     pub why: String,
 }
 
 impl TuneRecord {
-    /// An empty record of a device.
+    /// Creates an empty record of a device.
     pub fn new(device: DriverKey) -> TuneRecord {
         let version = VERSION.to_string();
         let (tasks, unmeasured) = (BTreeMap::new(), BTreeMap::new());
         TuneRecord { version, device, tasks, unmeasured, avoid: Vec::new() }
     }
 
-    /// The choices that plans use.
+    /// Returns the choices that plans use.
     pub fn choices(&self) -> TunedChoices {
         let choices = self.tasks.iter().map(|(key, task)| (key.clone(), task.tuned.clone()));
         TunedChoices { device: self.device.clone(), choices: choices.collect() }
     }
 
-    /// Merges another record of the device, which replaces entries of the same tasks.
+    /// Merges a newer record of the device; its entries replace those of the same tasks.
     pub fn merge(&mut self, newer: TuneRecord) {
         self.unmeasured.retain(|key, _| !newer.tasks.contains_key(key));
         self.tasks.extend(newer.tasks);
@@ -105,7 +106,7 @@ impl TuneRecord {
         }
     }
 
-    /// Whether this candidate must not be tried.
+    /// Returns whether this candidate must not be tried.
     pub fn avoids(&self, task: &TaskKey, engine: &EngineId, knobs: &KnobValues) -> bool {
         self.avoid.iter().any(|s| s.task == *task && s.engine == *engine && s.knobs == *knobs)
     }
@@ -114,8 +115,8 @@ impl TuneRecord {
     /// file.
     ///
     /// # Errors
-    /// Bad file, with its name, if it is truncated, altered, too large or of another version of
-    /// this crate.
+    /// Bad file, with its path, if the file is truncated, altered, too large or from a different
+    /// version of this crate.
     pub fn load(path: &Path) -> Result<Option<TuneRecord>> {
         let Some(bytes) = cache_file::read(path, MAX_BYTES as u64)? else { return Ok(None) };
         let record: TuneRecord = FILE.read(&bytes).map_err(|e| e.context(path.display()))?;
@@ -137,46 +138,46 @@ impl TuneRecord {
     /// Writes the record to a file and replaces an existing one.
     ///
     /// # Errors
-    /// Invalid above the size limit; the system's error.
+    /// Invalid if the record exceeds the size limit; any I/O error.
     pub fn save(&self, path: &Path) -> Result<()> {
         let bytes = FILE.write(self).map_err(|e| e.context(path.display()))?;
         cache_file::write(path, &format!("{}.draft", std::process::id()), &bytes)
     }
 }
 
-/// A folder of records.
+/// A folder that stores tuning records, or none.
 #[derive(Clone, Debug)]
 pub struct TuneCache {
     folder: Option<PathBuf>,
 }
 
 impl TuneCache {
-    /// The user's folder, in the cache named by `WARPLOOM_CACHE` or the system. Without a cache
-    /// nothing is stored.
+    /// Uses the folder `tune` in the cache folder, which `WARPLOOM_CACHE` names; by default
+    /// `warploom` in the user's. Without a cache folder nothing is stored.
     pub fn of_user() -> TuneCache {
         TuneCache { folder: platform::cache_folder().map(|folder| folder.join("tune")) }
     }
 
-    /// A folder at this path, created on the first write.
+    /// Uses the folder at this path, which is created on the first write.
     pub fn at(folder: impl Into<PathBuf>) -> TuneCache {
         TuneCache { folder: Some(folder.into()) }
     }
 
-    /// A cache that stores nothing.
+    /// Creates a cache that stores nothing.
     pub fn nowhere() -> TuneCache {
         TuneCache { folder: None }
     }
 
-    /// File of a device's record; `None` without a folder.
+    /// Returns the path of a device's record; `None` without a folder.
     pub fn path(&self, device: &DriverKey) -> Option<PathBuf> {
         let name = format!("{}.tune", cache_file::stem(device));
         self.folder.as_ref().map(|folder| folder.join(name))
     }
 
-    /// The measurements of a device; `None` if there are none.
+    /// Reads the measurements of a device; `None` if there are none.
     ///
     /// # Errors
-    /// As [`TuneRecord::load`]; also bad file for a record of another device.
+    /// Same as [`TuneRecord::load`], and bad file if the record is of a different device.
     pub fn read(&self, device: &DriverKey) -> Result<Option<TuneRecord>> {
         let Some(path) = self.path(device) else { return Ok(None) };
         let Some(record) = TuneRecord::load(&path)? else { return Ok(None) };
@@ -190,12 +191,12 @@ impl TuneCache {
         Ok(Some(record))
     }
 
-    /// Merges a record into the stored one of its device and returns the file. An invalid stored
-    /// file is replaced.
+    /// Merges a record into the stored one of its device and returns the path of the file. An
+    /// invalid stored file is replaced.
     ///
     /// # Errors
-    /// Invalid without a folder or above the size limit (the stored file is unchanged); the
-    /// system's error.
+    /// Invalid if there is no folder, or if the merged record exceeds the size limit (the stored
+    /// file is then unchanged); any I/O error.
     pub fn add(&self, record: TuneRecord) -> Result<PathBuf> {
         let path = self.path(&record.device).ok_or_else(|| {
             Error::invalid(format!("nothing is stored: {} is off or unknown", config::CACHE.name))
@@ -218,7 +219,7 @@ impl TuneCache {
     /// Deletes the record of a device, readable or not; returns whether there was one.
     ///
     /// # Errors
-    /// The system's error.
+    /// Any I/O error.
     pub fn forget(&self, device: &DriverKey) -> Result<bool> {
         let Some(path) = self.path(device) else { return Ok(false) };
         match path.exists() {
@@ -231,8 +232,8 @@ impl TuneCache {
     }
 }
 
-/// Waits until no other process writes this file. The lock is released when the value is dropped or
-/// the process ends.
+/// Locks a file against other writers, waiting for the current one. The lock is released when the
+/// returned value is dropped or the process ends.
 fn lock(path: &Path) -> Result<File> {
     let lock = path.with_extension("lock");
     if let Some(folder) = lock.parent() {

@@ -11,12 +11,13 @@ use crate::engine::{DriverKey, EngineId, TaskKey, TunedChoices};
 use crate::error::Result;
 use crate::provider::DeviceProfile;
 
-/// Measurements known to a runtime.
+/// The measurements that a runtime uses, and their cache.
 #[cfg_attr(target_arch = "wasm32", expect(dead_code, reason = "browsers have no tuner"))]
 pub(in crate::runtime) struct Tuning {
     pub(in crate::runtime) mode: TuneMode,
     pub(in crate::runtime) cache: TuneCache,
-    /// Files that exist but are ignored, with the reason.
+    /// Files that are ignored, for example because they are missing or invalid, each with the
+    /// reason.
     pub(in crate::runtime) ignored: Vec<String>,
     choices: RwLock<Arc<TunedChoices>>,
     /// Tasks that could not be measured.
@@ -24,7 +25,7 @@ pub(in crate::runtime) struct Tuning {
 }
 
 impl Tuning {
-    /// Measurements cached for a device, and those in `files`.
+    /// Loads the measurements cached for a device and those in `files`; none if `mode` is off.
     pub(in crate::runtime) fn of(
         profile: &DeviceProfile,
         mode: TuneMode,
@@ -41,11 +42,11 @@ impl Tuning {
         Tuning { mode, cache, ignored, choices, unmeasured }
     }
 
-    /// Tuning by the caller's settings, else by the environment. Variables that are not needed are
-    /// not read.
+    /// Loads measurements by the caller's settings, or else by the environment. The files named by
+    /// `WARPLOOM_TUNE_CACHE` are always added.
     ///
     /// # Errors
-    /// As [`TuneMode::from_env`].
+    /// Same as [`TuneMode::from_env`].
     pub(in crate::runtime) fn chosen(
         profile: &DeviceProfile,
         mode: Option<TuneMode>,
@@ -57,7 +58,7 @@ impl Tuning {
         Ok(Tuning::of(profile, mode, cache.unwrap_or_else(TuneCache::of_user), &files))
     }
 
-    /// The choices that plans use.
+    /// Returns the choices that plans use.
     pub(in crate::runtime) fn choices(&self) -> Arc<TunedChoices> {
         self.choices.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -69,7 +70,7 @@ impl Tuning {
 
 #[cfg_attr(target_arch = "wasm32", expect(dead_code, reason = "browsers have no tuner"))]
 impl Tuning {
-    /// Whether a measurement of the task with these engine versions was tried and failed.
+    /// Returns whether a measurement of the task with these engine versions was tried and failed.
     pub(in crate::runtime) fn is_unmeasured(
         &self,
         task: &TaskKey,
@@ -79,20 +80,21 @@ impl Tuning {
         known.get(task).is_some_and(|known| known.engines == *engines)
     }
 
-    /// Records tasks that could not be measured.
+    /// Records a task that could not be measured.
     pub(in crate::runtime) fn set_unmeasured(&self, task: TaskKey, what: UnmeasuredTask) {
         let mut known = self.unmeasured.write().unwrap_or_else(PoisonError::into_inner);
         known.insert(task, what);
     }
 }
 
-/// Files named by `WARPLOOM_TUNE_CACHE`.
+/// Returns the files named by `WARPLOOM_TUNE_CACHE`.
 fn files_from_env() -> Vec<PathBuf> {
     let list = config::var(&config::TUNE_CACHE);
     list.map(|list| std::env::split_paths(&list).collect()).unwrap_or_default()
 }
 
-/// Merges the records in `files`, then the user's own record; also returns what was ignored.
+/// Merges the records in `files`, then the user's own record; also returns which files were
+/// ignored, with the reason.
 fn gather(device: &DriverKey, cache: &TuneCache, files: &[PathBuf]) -> (TuneRecord, Vec<String>) {
     let (mut all, mut ignored) = (TuneRecord::new(device.clone()), Vec::new());
     let mut ignore = |what: String| {
@@ -121,11 +123,12 @@ fn gather(device: &DriverKey, cache: &TuneCache, files: &[PathBuf]) -> (TuneReco
     (all, ignored)
 }
 
-/// The measured choices that plans for a device use, as a runtime on it would, by `WARPLOOM_TUNE`
-/// and `WARPLOOM_TUNE_CACHE`; also the files that were ignored.
+/// Returns the measured choices that plans for a device use, according to `WARPLOOM_TUNE` and
+/// `WARPLOOM_TUNE_CACHE`, as a runtime on the device would. Also returns which files were ignored,
+/// with the reason.
 ///
 /// # Errors
-/// Invalid for an unknown value of `WARPLOOM_TUNE`.
+/// Invalid if `WARPLOOM_TUNE` has an unknown value.
 pub fn tuned_on(profile: &DeviceProfile) -> Result<(Arc<TunedChoices>, Vec<String>)> {
     let tuning = Tuning::chosen(profile, None, None, Vec::new())?;
     Ok((tuning.choices(), tuning.ignored))

@@ -1,14 +1,14 @@
-//! Autotuner: measures the fastest engine for each task of a plan.
+//! Autotuner: finds the fastest engine for each task of a plan by measurement.
 //!
-//! Tasks are the distinct parts of a plan ([`crate::plan::tasks`]). Each gets its own device
+//! Tasks are the distinct groups of a plan ([`crate::plan::tasks`]). Each gets its own device
 //! memory. A candidate is an engine with knob values. Each candidate runs once, and its result is
-//! checked against the engine chosen by estimates. Then candidates are timed in turn, and slow ones
-//! are eliminated early. Results are stored on disk ([`TuneCache`]) and reach plans as
-//! [`Options::tuned`](crate::plan::Options::tuned).
+//! checked against that of the engine chosen by estimates. Then candidates are timed alternately,
+//! and slow ones are eliminated early. Results are stored on disk ([`TuneCache`]) and reach plans
+//! as [`Options::tuned`](crate::plan::Options::tuned).
 //!
-//! A candidate is eliminated, with the reason, if it does not compile, is wrong, or exceeds the
-//! limits of time or memory. The journal records a candidate that ends the process or never
-//! returns, so it is not tried again.
+//! A candidate is eliminated, with the reason, if it does not compile, computes a wrong result, or
+//! exceeds a limit of time or memory. The journal records a candidate that ends the process or
+//! never returns, so it is not tried again.
 
 mod cache;
 mod choices;

@@ -16,16 +16,16 @@ pub enum TuneMode {
     /// Plans use cached measurements.
     #[default]
     Cached,
-    /// As [`TuneMode::Cached`]; before its first run a session also measures the tasks it needs
-    /// that are not cached. In a browser nothing is measured, since nothing may block.
+    /// Plans use cached measurements, and a session measures the uncached tasks of its plans before
+    /// its first run. In a browser nothing is measured, since nothing may block.
     Search,
 }
 
 impl TuneMode {
-    /// The mode in `WARPLOOM_TUNE`; [`TuneMode::Cached`] if unset.
+    /// Returns the mode named by `WARPLOOM_TUNE`; [`TuneMode::Cached`] if the variable is unset.
     ///
     /// # Errors
-    /// Invalid for another value of the variable.
+    /// Invalid if the variable has an unknown value.
     pub fn from_env() -> Result<TuneMode> {
         match config::var(&config::TUNE).as_deref() {
             None | Some("cached") => Ok(TuneMode::Cached),
@@ -36,7 +36,7 @@ impl TuneMode {
     }
 }
 
-/// Search options.
+/// Options for a tuning search.
 #[derive(Clone, Debug)]
 pub struct TuneOptions {
     /// Approximate time limit of the search in seconds. Each task gets a share of the remaining
@@ -52,16 +52,16 @@ pub struct TuneOptions {
     /// Time limit of one run of a candidate, by the device's clock if it has one. A candidate that
     /// takes up to four times as long gets a second try.
     pub run_limit: Duration,
-    /// Time limit for compiling its kernels.
+    /// Time limit for compiling each kernel of a candidate.
     pub compile_limit: Duration,
-    /// Time after which the device counts as lost.
+    /// Time after which a device that has not answered counts as lost.
     pub hang_limit: Duration,
     /// Number of engines that are tried with default knobs besides the estimated choice, best
     /// estimate first. With 0 only the knobs of the estimated choice are tried.
     pub engines: usize,
     /// Maximum candidates per task, including the estimated choice.
     pub candidates: usize,
-    /// Whether tasks that were measured before, or could not be, are measured again.
+    /// Whether tasks that were measured before, or could not be measured, are tried again.
     pub again: bool,
 }
 
@@ -86,8 +86,8 @@ impl TuneOptions {
     /// Rejects options that no search can use.
     ///
     /// # Errors
-    /// Invalid, naming the field: seconds negative or NaN, no rounds, no candidates, or a zero
-    /// limit.
+    /// Invalid, naming the field, if `seconds` is negative or NaN, or if `rounds`, `candidates` or
+    /// a time limit is 0.
     pub fn check(&self) -> Result<()> {
         if self.seconds.is_nan() || self.seconds < 0.0 {
             let seconds = self.seconds;
@@ -111,38 +111,39 @@ impl TuneOptions {
 /// Progress of a search.
 #[derive(Clone, Copy, Debug)]
 pub struct TuneProgress<'a> {
-    /// Finished tasks.
+    /// Number of finished tasks.
     pub done: usize,
-    /// Total tasks.
+    /// Total number of tasks.
     pub tasks: usize,
-    /// The current task.
+    /// Label of the current task.
     pub label: &'a str,
-    /// Candidates of it that were tried.
+    /// Number of candidates of the current task tried so far.
     pub candidates: usize,
 }
 
 /// Results of a search.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct TuneReport {
-    /// Tasks that were measured before and not again.
+    /// Number of tasks skipped because they were measured before.
     pub known: usize,
-    /// Tasks that could not be measured before and were not tried again.
+    /// Number of tasks skipped because they could not be measured before.
     pub unmeasured: usize,
-    /// Tasks that were measured or tried, in order.
+    /// Results of the tasks that were measured or tried, in order.
     pub results: Vec<TuneResult>,
-    /// Candidates that ran.
+    /// Number of candidates that ran with a correct result.
     pub measured: usize,
-    /// Why the search stopped early: the device was lost.
+    /// Why the search stopped early, if it did: the error that lost the device.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub stopped: Option<String>,
-    /// Why the cache file was ignored: it is unreadable. New results replace it.
+    /// Why the cache file was ignored, if it was invalid. New results replace it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ignored: Option<String>,
-    /// Why some or all results are not on disk and last only as long as the runtime.
+    /// The reason, if some or all results are not on disk. They then last only as long as the
+    /// runtime.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub not_kept: Option<String>,
-    /// Why no journal is written. A candidate that ends the process is then tried again by the next
-    /// search.
+    /// The reason, if no journal is written. A candidate that ends the process is then tried again
+    /// by the next search.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub no_journal: Option<String>,
 }
@@ -150,43 +151,44 @@ pub struct TuneReport {
 /// Result for one task.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct TuneResult {
-    /// The task.
+    /// Key of the task.
     pub key: TaskKey,
     /// Label of its first occurrence.
     pub label: String,
     /// Shapes of its operands and result.
     pub shapes: String,
-    /// Occurrences in the plan.
+    /// Number of occurrences in the plan.
     pub count: usize,
     /// The best candidate; `None` if none could be measured.
     pub tuned: Option<Tuned>,
-    /// Why none could be measured, if so.
+    /// The reason, if no candidate could be measured.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub unmeasured: Option<String>,
-    /// Time relative to the estimated choice, the median over rounds of both; 1 if that is the
-    /// best.
+    /// Median time of the best candidate over all rounds, as a fraction of the estimated choice's;
+    /// 1 if the estimated choice is the best.
     pub ratio: f64,
-    /// Candidates that ran.
+    /// Number of candidates that ran with a correct result.
     pub measured: usize,
-    /// Candidates eliminated for a reason other than speed.
+    /// Candidates that were eliminated for a reason other than speed.
     pub dropped: Vec<Dropped>,
 }
 
 /// Result of one compared candidate.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Timing {
-    /// Seconds of each round, at each point of [`Task::points`](crate::plan::Task::points).
+    /// Seconds per run: for each round, at each point of
+    /// [`Task::points`](crate::plan::Task::points).
     pub rounds: Vec<Vec<f64>>,
-    /// How its result differs from the first candidate's, if it does.
+    /// How the candidate's result differs from the first candidate's, if it does.
     pub wrong: Option<String>,
 }
 
 /// An eliminated candidate.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Dropped {
-    /// The engine.
+    /// Id of the engine.
     pub engine: EngineId,
-    /// Its knobs.
+    /// Its knob values.
     pub knobs: KnobValues,
     /// Why it was eliminated.
     pub why: String,

@@ -6,15 +6,15 @@
 // HEAD_DIM / EACH lanes share a key, 16 bytes each, with AT_ONCE loads in flight. The workgroup
 // that takes the last ticket of a token and its heads merges their slices and resets the ticket to
 // zero (last-block reduction).
-// Kin to Flash-Decoding (Dao et al., 2023), merged as the last block does in CUDA's threadFenceReduction.
-// part: per token, kv head, chunk of heads and slice: HEADS weighted sums of v. After all of them
-// (m, sum of w) of each; w = exp2(score - m), scores in powers of two.
+// Kin to Flash-Decoding (Dao et al., 2023), merged by the last block, as in CUDA's threadFenceReduction.
+// part: per token, kv head, chunk of heads and slice: HEADS weighted sums of v. After all of
+// these, (m, sum of w) of each; w = exp2(score - m), scores multiplied by log2(e).
 // Why: split keys raise occupancy, and a second launch would wait for all workgroups of this one.
 // Partials are stored, read and counted atomically, with a storageBarrier after the stores. WGSL
-// orders only the workgroup there; devices that run this kernel order memory device-wide.
+// orders only the workgroup's accesses there; devices that run this kernel order memory device-wide.
 // f16_kv: k and v are f16. settled: rows of k and v before `past` are from earlier runs, so the
-// first keys load before q, which the previous launch may still write: 1.4 to 2.2 % per token of
-// small models with 512 keys on an H100.
+// first keys load before q, which the previous launch may still write: saves 1.4 to 2.2 % of the
+// time per token of small models with 512 keys on an H100.
 // The keys that token t attends to: from x to below y. Needs Params, and SPANS: the binding after
 // the other inputs (in attn_split_kv_fused, after its scratch buffer). Token t is at position past + t;
 // with spans, at the last key of its span.
@@ -115,6 +115,7 @@ fn sizes() -> vec2<u32> {
     return vec2(params.heads, HEAD_DIM);
 }
 
+// Insertion point of epilogue fusion in kernels other than products with weights.
 // Stores results of a kernel with index space (i, s0, s1) to y, densely. Needs OWN_READS and
 // sizes(), the sizes of s0 and s1. With a fused epilogue, generated text replaces this file.
 const ATTACHED: u32 = 0;

@@ -8,11 +8,10 @@
 // Why: a packed int8 dot product takes one instruction, floats a conversion and a product per
 // weight. x is quantised once for all workgroups.
 // headers: Q4_K and Q5_K, K columns in planes; see prequant_headers. eights (Q6_Kx8), trits (TQ2_0),
-// blocks (Q4_0x8, Q8_0x8), several (eight rows of x): other inner loops, each in its codes_* file.
+// blocks (Q4_0x8, Q8_0x8), several (eight rows of x): other inner loops, each in its prequant_* file.
 // scaled: fused RMS norm: sums of squares of 32 columns each follow the factors of x, and their
 // root mean square scales the products.
-// hands_on (of a fusion): quant epilogue: the workgroup quantises its 32 evaluations for the next
-// product.
+// quant_epilogue (of a fusion): the workgroup quantises its 32 evaluations for the next product.
 // Weights as Q4_K: w = d * s * q - dmin * m in blocks of 256 (144 bytes): f16 d and dmin, 12 bytes
 // of 6-bit scales s and minima m of 8 sub-blocks, then 128 bytes; byte 32 g + j holds weight j of
 // sub-block 2 g in its low and of 2 g + 1 in its high nibble. The contract is in dequant_f32.wgsl.
@@ -191,6 +190,7 @@ fn product(r: u32, i: u32, place: Place) -> f32 {
     return total(o, place) * scale(i, place);
 }
 
+// Insertion point of epilogue fusion in products with weights.
 // The rows of w of a workgroup, and where its products go: TASK_ROWS rows in turn, stored as
 // y[i, row]. Needs TASK_ROWS and OWN_READS.
 // With a fused epilogue, generated text replaces this file. An evaluation then uses up to ANCHORS
@@ -229,8 +229,8 @@ fn store(task: Task, e: u32, i: u32, product: f32, second: f32) {
         y[params.y_offset + i * params.y_stride + row] = product;
     }
 }
-// Reduction of a GEMV: total(o) = sum over a team's threads of the values that they put for o, SUMS
-// of them; team t has o = t * SUMS and up. Needs WG, TEAMS (equal shares of the threads), SUMS and
+// Reduction of a GEMV: total(o) = sum over a team's threads of the values that they put for o. A team
+// has SUMS sums: team t has o = t * SUMS and up. Needs WG, TEAMS (equal shares of the threads), SUMS and
 // SUB. Between put and reduce_sums callers place a barrier; all threads call reduce_sums before total.
 // Work split: with subgroups, each adds its values first, and total adds the subgroups' sums; else
 // a tree in workgroup memory.

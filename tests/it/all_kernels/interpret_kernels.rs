@@ -4,14 +4,14 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Instant;
 
-use warploom::base::Format;
 use warploom::engine::{EngineId, Knobs};
-use warploom::interpret::Program;
 use warploom::kernel::catalogue::interface;
 use warploom::kernel::source::{asset_wgsl, cooperative_variants, variants};
 use warploom::kernel::{AssetSpec, KernelSpec, Neighbours, OperandLayout, Schedule};
 use warploom::runtime::{RunOptions, Runtime, SyncMode, run_graph};
+use warploom_core::base::Format;
 use warploom_testkit::{self, Case, Outcome};
+use warploom_wgsl::interpret::Program;
 
 use crate::interpret_device::Checked;
 use crate::tell;
@@ -130,7 +130,7 @@ fn attention_on_matrices_is_right_and_without_a_fault() {
     assert_eq!(coop, wanted.map(|(head, fusion)| (Some(head), fusion)).into());
 }
 
-/// Rows from product to product: as f16, in f32 and in 8 bits.
+/// Split-K reduction with epilogue fusion: rows to the next product as f16, in f32, in 8 bits.
 #[test]
 fn f16_epilogues_are_right_and_without_a_fault() {
     let cases = warploom_testkit::cases();
@@ -202,9 +202,9 @@ fn of_few_rows(case: &Case) -> bool {
 }
 
 /// Whether a kernel that ran had a quant epilogue with these neighbours.
-fn hands_on_by(device: &Checked, how: Neighbours) -> bool {
+fn quant_epilogue_by(device: &Checked, how: Neighbours) -> bool {
     device.ran().iter().any(|spec| match spec {
-        KernelSpec::Asset(asset) => asset.hands_on_by() == Some(how),
+        KernelSpec::Asset(asset) => asset.quant_epilogue_neighbours() == Some(how),
         _ => false,
     })
 }
@@ -224,12 +224,12 @@ fn check_on_cuda(cases: &[Case], all: bool) -> (Vec<String>, Arc<Checked>) {
     let handed: Vec<&Case> = cases.iter().filter(handed).collect();
     let cuda = Checked::with_library_and_matrices();
     let mut wrong = check(&cuda, &handed, packed("wgsl.matvec_prequant", ".subgroup"));
-    assert!(hands_on_by(&cuda, Neighbours::Subgroup), "no subgroup rounds: {wrong:?}");
+    assert!(quant_epilogue_by(&cuda, Neighbours::Subgroup), "no subgroup rounds: {wrong:?}");
     // Where two blocks share a subgroup.
     let shared = Checked::with_library_and_subgroups_of(64);
     let some: Vec<&Case> = handed.iter().copied().step_by(4).collect();
     wrong.extend(check(&shared, &some, packed("wgsl.matvec_prequant", ".subgroup")));
-    assert!(hands_on_by(&shared, Neighbours::Lanes), "no subgroup of 64 rounds: {wrong:?}");
+    assert!(quant_epilogue_by(&shared, Neighbours::Lanes), "no subgroup of 64 rounds: {wrong:?}");
     let several = |case: &&Case| {
         let kind = case.name.contains("/m9_") || case.name.ends_with("/gapped_rows");
         kind && SEVERAL.iter().any(|format| case.name.starts_with(&format!("int8/{format}/")))
@@ -259,7 +259,7 @@ fn check_on_cuda(cases: &[Case], all: bool) -> (Vec<String>, Arc<Checked>) {
         _ => None,
     };
     let assets: Vec<_> = ran.iter().filter_map(asset).collect();
-    let wide = assets.iter().filter(|asset| asset.hands_on_wide()).count();
+    let wide = assets.iter().filter(|asset| asset.has_wide_quant_epilogue()).count();
     let with = |what: &str| {
         let of = |asset: &&AssetSpec| asset.defines.iter().any(|define| define == what);
         assets.iter().filter(of).count()
@@ -270,7 +270,7 @@ fn check_on_cuda(cases: &[Case], all: bool) -> (Vec<String>, Arc<Checked>) {
         assert!(count >= 2, "{count} kernels of tiles of {format}");
     }
     let tiles = assets.iter().filter(|asset| asset.name.starts_with("matvec_mma"));
-    let handing = tiles.clone().filter(|asset| asset.hands_on_by().is_some()).count();
+    let handing = tiles.clone().filter(|asset| asset.quant_epilogue_neighbours().is_some()).count();
     let scaled = tiles.filter(|asset| asset.defines.iter().any(|define| define == "scaled"));
     let scaled = scaled.count();
     assert!(handing >= 3 && scaled >= 2, "{handing} kernels of tiles hand on, {scaled} are scaled");
@@ -304,7 +304,7 @@ fn every_kernel_is_right_and_without_a_fault() {
     let small: Vec<&Case> =
         cases.iter().filter(|case| all || !case.name.contains("/many_")).collect();
     let floor = Checked::open(false);
-    // Every other case of those without a kernel of a new format.
+    // Every other case of those without a kernel for each format.
     let of_formats = ["gather/", "linear/", "int8/"];
     let is_taken = |(i, case): &(usize, &&Case)| {
         all || i % 2 == 0 || of_formats.iter().any(|kind| case.name.starts_with(kind))

@@ -2,8 +2,8 @@
 //!
 //! Infinities, NaN and denormals are excluded, since WGSL leaves them to the device.
 
-use warploom::interpret::Options;
 use warploom::provider::OpenOptions;
+use warploom_wgsl::interpret::Options;
 
 use crate::interpret::run;
 use crate::semantics::{Case, Needs, f};

@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use warploom::base::SymbolValues;
 use warploom::engine::Registry;
 use warploom::plan::{Analysis, Options, Plan, Spread, StepClock, TextOptions};
 use warploom::provider::{NullProvider, OpenOptions};
 use warploom::runtime::{AnalyzeOptions, DeviceTensors, Runtime, SyncMode};
+use warploom_core::base::SymbolValues;
 use warploom_llm::{DecoderOutput, PAST, SEQ, class_of};
 
 use crate::devices;

@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use serde_json::{Value as Json, json};
 use warploom::ComputeMode;
-use warploom::base::Format;
 use warploom::runtime::Runtime;
+use warploom_core::base::Format;
 use warploom_llm::config::Architecture;
 use warploom_llm::{Model, Output, Session, StepRequest};
 use warploom_models::gguf::{Access, Gguf, Value};

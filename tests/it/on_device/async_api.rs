@@ -13,11 +13,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use tokio::time::{MissedTickBehavior, interval, timeout};
-use warploom::base::platform::block_on;
 use warploom::provider::DeviceKind;
 use warploom::provider::worker::on_thread;
 use warploom::runtime::Runtime;
 use warploom::{Result, Tensor};
+use warploom_core::base::platform::block_on;
 use warploom_llm::{Event, GenerateOptions, Sampling, Session};
 
 use crate::devices;

@@ -1,10 +1,10 @@
-//! Several sequences of different lengths in a batch: each gives the result it gives alone.
+//! Sequences of different lengths in a batch over one KV cache: each gives what it gives alone.
 
 use std::sync::Arc;
 
-use warploom::base::ComputeMode;
 use warploom::provider::DeviceKind;
 use warploom::runtime::Runtime;
+use warploom_core::base::ComputeMode;
 use warploom_llm::tokenizer::EncodeOptions;
 use warploom_llm::{MAX_SEQUENCES, Model, Output, Session, StepRequest};
 

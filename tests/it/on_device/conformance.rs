@@ -3,11 +3,11 @@
 
 use std::collections::BTreeMap;
 
-use warploom::base::{DType, Dim, Format, Shape, SymbolValues};
 use warploom::engine::{EngineId, Registry};
-use warploom::ir::{BinaryOp, Graph, Op, UnaryOp};
+use warploom::graph::{BinaryOp, Graph, Op, UnaryOp};
 use warploom::provider::DeviceKind;
 use warploom::runtime::{RunOptions, Runtime, SyncMode, run_graph};
+use warploom_core::base::{DType, Dim, Format, Shape, SymbolValues};
 use warploom_testkit::{Conformance, ConformanceReport, KnownFailure};
 
 use crate::devices;
@@ -142,6 +142,7 @@ fn products_on_cooperative_matrices_are_right() {
     products_on_matrices("wgsl.matmul_coop");
 }
 
+/// f16 GEMM, with split-K if tiles are few, and its reduction (`split_k_reduce`).
 #[test]
 fn products_of_weights_decoded_to_f16_are_right() {
     products_on_matrices("wgsl.matmul_f16_coop");
@@ -161,7 +162,7 @@ fn attention_on_cooperative_matrices_is_right() {
     });
 }
 
-/// The ranking uses it only on large devices.
+/// Flash decoding (split-KV) in two launches. The ranking uses it only on large devices.
 #[test]
 fn attention_is_right_with_keys_spread_over_workgroups() {
     on_every_device(true, |runtime, suite| {
@@ -171,7 +172,8 @@ fn attention_is_right_with_keys_spread_over_workgroups() {
     });
 }
 
-/// Few devices have subgroups of exactly 32 lanes; `interpret_kernels` tests them everywhere.
+/// Flash decoding (split-KV) in one launch, and attention of few tokens by subgroups. Few devices
+/// have subgroups of exactly 32 lanes; `interpret_kernels` tests these kernels everywhere.
 #[test]
 fn attention_is_right_where_lanes_share_keys() {
     for cases in ["attention/", "f16_kv/"] {

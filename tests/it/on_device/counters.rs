@@ -1,15 +1,15 @@
-//! Counters of workgroups (`TensorRole::Counters`): zero again after each run.
+//! Flash decoding: counters of workgroups (`TensorRole::Counters`) are zero after each run.
 
 use std::time::Duration;
 
-use warploom::base::{DType, Dim, Shape, ShapeClass, Symbol, SymbolValues};
 use warploom::engine::{EngineId, Registry, TensorRole};
-use warploom::ir::{Graph, Op};
+use warploom::graph::{Graph, Op};
 use warploom::plan::{Options, Plan, SlotRole, tasks};
 use warploom::provider::DeviceProfile;
 use warploom::runtime::{
     DeviceTensors, Instance, Runtime, SyncMode, TuneCache, TuneMode, TuneOptions,
 };
+use warploom_core::base::{DType, Dim, Shape, ShapeClass, Symbol, SymbolValues};
 
 use crate::interpret_device::Checked;
 use crate::tune::quick;

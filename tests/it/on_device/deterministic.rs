@@ -2,10 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use warploom::base::{ComputeMode, DType, Dim, Format, Shape, ShapeClass, Symbol, SymbolValues};
-use warploom::ir::{BinaryOp, Conv2d, Graph, NodeId, Op, Pool2d, PoolKind, ReduceOp, UnaryOp};
-use warploom::quant;
+use warploom::graph::{BinaryOp, Conv2d, Graph, NodeId, Op, Pool2d, PoolKind, ReduceOp, UnaryOp};
 use warploom::runtime::{RunOptions, Runtime, run_graph};
+use warploom_core::base::{
+    ComputeMode, DType, Dim, Format, Shape, ShapeClass, Symbol, SymbolValues,
+};
+use warploom_core::quant;
 use warploom_testkit::{self, Outcome};
 
 use crate::{devices, tell};

@@ -3,9 +3,9 @@
 
 use std::sync::Arc;
 
-use warploom::base::ComputeMode;
 use warploom::provider::DeviceKind;
 use warploom::runtime::{Runtime, TuneMode};
+use warploom_core::base::ComputeMode;
 use warploom_llm::{Model, Output, Session, StepOutput, StepRequest};
 
 use crate::plans::embedded;

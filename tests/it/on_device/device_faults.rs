@@ -1,10 +1,10 @@
 //! Errors reach the right caller once, and the device stays usable: the same for every GPU
 //! provider.
 
-use warploom::base::Dim;
-use warploom::base::platform::block_on;
 use warploom::kernel::Access::{Read, ReadWrite};
 use warploom::provider::{Args, BufferRange, OpenOptions, Recording, Resource, Usage, Word};
+use warploom_core::base::Dim;
+use warploom_core::base::platform::block_on;
 
 use crate::webgpu_host::*;
 

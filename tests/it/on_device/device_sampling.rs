@@ -4,10 +4,10 @@
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use warploom::base::ComputeMode;
 use warploom::provider::DeviceKind;
 use warploom::runtime::Runtime;
-use warploom::sampling::{Choice, SampleParams, choose};
+use warploom_core::base::ComputeMode;
+use warploom_core::sampling::{Choice, SampleParams, choose};
 use warploom_llm::tokenizer::EncodeOptions;
 use warploom_llm::{GenerateOptions, Model, Output, Sampler, Sampling, Session, StepRequest};
 

@@ -1,7 +1,5 @@
 //! A device executes a recording in order: the same for every GPU provider.
 
-use warploom::base::platform::block_on;
-use warploom::base::{Dim, Symbol, SymbolValues};
 use warploom::kernel::Access::{Read, ReadWrite};
 use warploom::kernel::{AssetSpec, KernelSpec};
 use warploom::provider::{
@@ -9,6 +7,8 @@ use warploom::provider::{
     UploadSource, Usage, Word,
 };
 use warploom::webgpu;
+use warploom_core::base::platform::block_on;
+use warploom_core::base::{Dim, Symbol, SymbolValues};
 
 use crate::webgpu_host::*;
 

@@ -5,11 +5,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use warploom::Result;
-use warploom::base::ShapeClass;
 use warploom::engine::{Cost, DriverKey, Engine, EngineId, KnobValues, Lowering, Query};
-use warploom::ir::Op;
+use warploom::graph::Op;
 use warploom::plan::Plan;
 use warploom::runtime::{Findings, Notebook, Runtime};
+use warploom_core::base::ShapeClass;
 use warploom_testkit::Case;
 use warploom_testkit::doctor::{Examination, Finding, Limits, examine};
 

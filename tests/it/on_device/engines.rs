@@ -5,16 +5,16 @@ use std::collections::HashSet;
 use std::path::Path;
 use std::sync::Arc;
 
-use warploom::base::{DType, Dim, Format, Shape, ShapeClass, SymbolValues};
 use warploom::engine::{
     Cost, Engine, EngineId, Knob, Knobs, Lowering, OTHER_OPERATION, Query, Registry, StepBinding,
 };
-use warploom::ir::{BinaryOp, Graph, Op, UnaryOp};
+use warploom::graph::{BinaryOp, Graph, Op, UnaryOp};
 use warploom::kernel::{Access, KernelSpec, SourceSpec};
 use warploom::plan::{Options, Plan, Selector, candidates};
 use warploom::provider::{DeviceProfile, Word};
 use warploom::runtime::{DeviceTensors, Instance};
 use warploom::{Error, Result};
+use warploom_core::base::{DType, Dim, Format, Shape, ShapeClass, SymbolValues};
 
 use crate::devices;
 

@@ -4,10 +4,10 @@
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use warploom::base::{ComputeMode, DType, Format};
 use warploom::provider::DeviceKind;
 use warploom::runtime::Runtime;
-use warploom::sampling::{NoToken, SampleParams};
+use warploom_core::base::{ComputeMode, DType, Format};
+use warploom_core::sampling::{NoToken, SampleParams};
 use warploom_llm::{Event, Finish, GenerateOptions, Model, Output, Sampling, Session, StepRequest};
 use warploom_models::gguf::Gguf;
 
@@ -71,7 +71,7 @@ pub(crate) fn counting(format: Format, fault: Fault) -> Arc<Model> {
     let file = keys.into_iter().fold(Writer::new(), |w, (key, value)| w.key(key, value));
     let file = tensors.iter().fold(file, |file, (name, shape, format)| {
         let values = values(name, shape);
-        let mut data = warploom::quant::encode(*format, &values).unwrap();
+        let mut data = warploom_core::quant::encode(*format, &values).unwrap();
         let at = |row: u32, column: u32| (row * TOKENS as u32 + column) as usize;
         match (*name, fault) {
             ("output.weight", Fault::Logit(token)) => {

@@ -3,8 +3,8 @@
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use warploom::base::Format;
 use warploom::runtime::Runtime;
+use warploom_core::base::Format;
 use warploom_llm::{Sampling, Session};
 use warploom_serve::{Failure, Job, Piece, ServeOptions, Server, Ticket};
 

@@ -1,11 +1,11 @@
-//! Fusions on devices: products and other kernels with each kind of fusion.
+//! Prologue and epilogue fusion on devices: products and other kernels with each kind.
 
-use warploom::base::{DType, Dim, Format};
-use warploom::cpu;
 use warploom::kernel::fusion::{attach_groups, supports};
 use warploom::kernel::{AssetSpec, KernelFusion, Segment};
 use warploom::provider::OpenOptions;
-use warploom::quant;
+use warploom_core::base::{DType, Dim, Format};
+use warploom_core::quant;
+use warploom_cpu as cpu;
 
 use crate::fusion_job::{Job, Random};
 use crate::kernel_fusions::{odd, of_products, prologue, residual};

@@ -2,8 +2,6 @@
 
 use std::sync::Arc;
 
-use warploom::base::platform::block_on;
-use warploom::base::{DType, Dim};
 use warploom::kernel::fusion::supports;
 use warploom::kernel::{
     Access, Addressing, AssetSpec, FusedExpr, KernelFusion, KernelSpec, Operand, Output, Value,
@@ -12,7 +10,9 @@ use warploom::kernel::{
 use warploom::provider::{
     Args, Command, Device, Dispatch, ParamBlock, Recording, Support, Usage, Word, support,
 };
-use warploom::reference::Data;
+use warploom_core::base::platform::block_on;
+use warploom_core::base::{DType, Dim};
+use warploom_core::reference::Data;
 use warploom_testkit::fused::evaluate;
 
 use crate::webgpu_host::{bindings, compile, download, part, whole};

@@ -3,14 +3,14 @@
 
 use std::sync::Arc;
 
-use warploom::base::platform::block_on;
-use warploom::base::{DType, Dim};
-use warploom::codegen::group_work;
 use warploom::kernel::{Access, Addressing, FusedExpr, KernelSpec, Schedule};
 use warploom::provider::{
     Args, BufferRange, Device, OpenOptions, ParamBlock, Recording, Resource, Usage, Word,
 };
-use warploom::reference::Tensor;
+use warploom_core::base::platform::block_on;
+use warploom_core::base::{DType, Dim};
+use warploom_core::reference::Tensor;
+use warploom_kernels::codegen::group_work;
 use warploom_testkit::{Tolerance, compare, fused};
 
 use crate::fused_exprs::{addressings, rows};

@@ -10,7 +10,7 @@ use opencl3::memory::{Buffer, CL_MEM_READ_WRITE, ClMem};
 use opencl3::platform::get_platforms;
 use opencl3::program::Program;
 use opencl3::types::{CL_BLOCKING, cl_uchar, cl_ulong};
-use warploom::translate::{OPENCL_FLAGS, OPENCL_SUBGROUP_FLAGS, Translated};
+use warploom_wgsl::translate::{OPENCL_FLAGS, OPENCL_SUBGROUP_FLAGS, Translated};
 
 /// Bytes of each buffer before the bound range, to check that kernels start at their offset.
 const LEAD: usize = 64;

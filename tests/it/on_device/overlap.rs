@@ -1,11 +1,11 @@
 //! Overlapping steps give the same bits as steps that wait for each other.
 
-use warploom::base::{ComputeMode, DType, Format, Shape, ShapeClass, SymbolValues};
 use warploom::engine::{EngineId, Registry};
-use warploom::ir::{BinaryOp, Graph, Op};
+use warploom::graph::{BinaryOp, Graph, Op};
 use warploom::plan::{Options, Plan};
 use warploom::provider::DeviceProfile;
 use warploom::runtime::{DeviceTensors, Instance, Runtime, WeightSource};
+use warploom_core::base::{ComputeMode, DType, Format, Shape, ShapeClass, SymbolValues};
 
 use crate::{devices, tell};
 
@@ -67,7 +67,7 @@ fn instance(runtime: &Runtime, plan: Plan) -> (Instance, DeviceTensors) {
     let (pool, device) = (runtime.pool(), &**runtime.device());
     let mut resident = DeviceTensors::new();
     let mut upload = |name: &str, format: Format, values: &[f32]| {
-        let bytes = warploom::quant::encode(format, values).unwrap();
+        let bytes = warploom_core::quant::encode(format, values).unwrap();
         let source = WeightSource { name, bytes: &bytes };
         resident.upload(pool, device, &[source], &mut |_| {}).unwrap();
     };

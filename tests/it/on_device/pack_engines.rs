@@ -3,13 +3,13 @@
 
 use std::sync::Arc;
 
-use warploom::base::{DType, Shape, ShapeClass};
 use warploom::engine::{Engine, EngineId, PackEngine, Registry};
-use warploom::ir::{Graph, Op};
+use warploom::graph::{Graph, Op};
 use warploom::kernel::pack::Pack;
 use warploom::plan::{Options, Plan, Selector};
 use warploom::provider::DeviceProfile;
 use warploom::runtime::Runtime;
+use warploom_core::base::{DType, Shape, ShapeClass};
 use warploom_testkit::doctor::{Finding, Limits, examine};
 use warploom_testkit::pack::{self, Outcome};
 use warploom_testkit::{Case, Conformance};
@@ -188,7 +188,7 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) g
     // A packed weight is not unpacked for it.
     let mut graph = Graph::new("product");
     let x = graph.input("x", Shape::new([2, 64]), DType::F32);
-    let w = graph.weight("w", Shape::new([3, 64]), warploom::base::Format::Q8_0);
+    let w = graph.weight("w", Shape::new([3, 64]), warploom_core::base::Format::Q8_0);
     let y = graph.add(Op::linear(), &[x, w]).unwrap();
     graph.output("y", y).unwrap();
     let linear = Pack::from_sources(

@@ -3,15 +3,15 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use warploom::base::{DType, Dim, Shape, ShapeClass, Symbol, SymbolValues};
 use warploom::engine::Registry;
-use warploom::ir::{Graph, load, save};
+use warploom::graph::{Graph, load, save};
 use warploom::kernel::pack::Pack;
 use warploom::plan::{Options, Plan};
 use warploom::provider::DeviceProfile;
 use warploom::runtime::Runtime;
 use warploom::runtime::{RunOptions, run_graph};
 use warploom::{Result, Tensor};
+use warploom_core::base::{DType, Dim, Shape, ShapeClass, Symbol, SymbolValues};
 use warploom_testkit::pack::{self, Outcome};
 
 use crate::devices;

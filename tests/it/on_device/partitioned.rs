@@ -1,9 +1,9 @@
 //! Graphs split over several devices give the results of one device.
 
-use warploom::base::ShapeClass;
-use warploom::ir::{Graph, NodeId, Op, OpClass};
+use warploom::graph::{Graph, NodeId, Op, OpClass};
 use warploom::plan::{Options, PartitionedPlan, Plan, Selector};
 use warploom::runtime::{Runtime, run_partitioned};
+use warploom_core::base::ShapeClass;
 use warploom_testkit::{Outcome, RandomLimits, random_case, random_class, run_case};
 
 use crate::{devices, tell};

@@ -4,13 +4,13 @@
 use std::collections::BTreeMap;
 
 use warploom::Error;
-use warploom::base::{DType, Dim, Format, Shape, ShapeClass, Symbol, SymbolValues};
 use warploom::engine::Registry;
-use warploom::ir::{BinaryOp, Graph, Op, UnaryOp};
+use warploom::graph::{BinaryOp, Graph, Op, UnaryOp};
 use warploom::plan::{Options, Plan};
 use warploom::provider::DeviceProfile;
-use warploom::reference::{self, Tensor};
 use warploom::runtime::{DeviceTensors, Instance, Runtime, WeightSource};
+use warploom_core::base::{DType, Dim, Format, Shape, ShapeClass, Symbol, SymbolValues};
+use warploom_core::reference::{self, Tensor};
 
 use crate::plans;
 use crate::tell;
@@ -237,12 +237,12 @@ fn ramp(count: usize) -> Vec<f32> {
 /// Built ahead of time for a profile, without the device, then run on a device of that kind.
 #[test]
 fn a_plan_built_ahead_runs_on_such_a_device() {
-    let weight = warploom::quant::encode(Format::Q8_0, &ramp(32 * 64)).unwrap();
+    let weight = warploom_core::quant::encode(Format::Q8_0, &ramp(32 * 64)).unwrap();
     let rows = 5;
     let (x, y) = (bytes(&ramp(rows * 64)), bytes(&ramp(32)));
     let symbols = SymbolValues::new().with(SEQ, rows as u64);
     let mut decoded = vec![0.0; 32 * 64];
-    warploom::quant::decode(Format::Q8_0, &weight, &mut decoded).unwrap();
+    warploom_core::quant::decode(Format::Q8_0, &weight, &mut decoded).unwrap();
     let tensor = |shape: &[u64], bytes: &[u8]| {
         Tensor::from_bytes(shape.to_vec(), DType::F32, bytes).unwrap()
     };

@@ -11,13 +11,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 use naga::valid::Capabilities;
-use warploom::base::{ShapeClass, SymbolValues};
-use warploom::codegen::{fused_wgsl, kernel_wgsl};
 use warploom::engine::Registry;
 use warploom::kernel::{KernelSpec, Schedule};
 use warploom::plan::{Options, PASSES, Plan};
 use warploom::provider::{DeviceProfile, NullProvider};
 use warploom::runtime::{Detection, RunOptions, Runtime, run_graph};
+use warploom_core::base::{ShapeClass, SymbolValues};
+use warploom_kernels::codegen::{fused_wgsl, kernel_wgsl};
 use warploom_testkit::{
     Case, Outcome, RandomLimits, memory_use, random_case, random_class, run_case, shrink,
 };
@@ -26,8 +26,10 @@ use crate::devices;
 use crate::tell;
 use crate::wgsl::{FLOOR, lowered};
 
-/// Seeds of a usual run.
-const GRAPHS: u64 = 2000;
+/// Number of seeds of a usual run.
+const GRAPHS: u64 = 800;
+/// The same with `WARPLOOM_TEST_ALL=1`.
+const ALL_GRAPHS: u64 = 5000;
 /// One in this many seeds also runs at WebGPU's floor.
 const FLOOR_EACH: usize = 4;
 /// The same on lavapipe and similar devices, whose time is dominated by compilation.
@@ -238,7 +240,8 @@ fn described(registry: &Registry, targets: &[Target], failure: &Failure) -> Stri
 #[test]
 fn random_graphs_are_right_on_every_device() {
     let one = number("WARPLOOM_RANDOM_SEED");
-    let count = one.map_or_else(|| number("WARPLOOM_RANDOM_GRAPHS").unwrap_or(GRAPHS), |_| 1);
+    let usual = if devices::whole() { ALL_GRAPHS } else { GRAPHS };
+    let count = one.map_or_else(|| number("WARPLOOM_RANDOM_GRAPHS").unwrap_or(usual), |_| 1);
     let begin = Instant::now();
     let (shared, next) = (Shared::default(), AtomicU64::new(0));
     let work = || {

@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use warploom::base::{DType, Shape, SymbolValues};
-use warploom::ir::{Graph, Op};
+use warploom::graph::{Graph, Op};
 use warploom::runtime::{RunOptions, Runtime, run_graph};
-use warploom::sampling::SampleParams;
-use warploom::sampling::weight::NATURAL;
+use warploom_core::base::{DType, Shape, SymbolValues};
+use warploom_core::sampling::SampleParams;
+use warploom_core::sampling::weight::NATURAL;
 
 use crate::devices;
 use crate::tell;

@@ -1,9 +1,9 @@
 //! The table of WGSL semantics on each device, so that all paths agree.
 
-use warploom::base::Dim;
-use warploom::base::platform::block_on;
 use warploom::kernel::Access;
 use warploom::provider::{Args, Device, OpenOptions, ParamBlock, Recording, Resource, Usage, Word};
+use warploom_core::base::Dim;
+use warploom_core::base::platform::block_on;
 
 use crate::semantics::{Case, Needs, POISON, cases};
 use crate::tell;

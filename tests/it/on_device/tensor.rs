@@ -4,12 +4,13 @@ use std::sync::Arc;
 
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
-use warploom::base::Format;
-use warploom::ir::{Conv2d, Pool2d, PoolKind, RopePairs};
+use warploom::graph::{Conv2d, Pool2d, PoolKind, RopePairs};
 use warploom::provider::{Device, NullProvider, OpenOptions};
 use warploom::runtime::{Runtime, SyncMode};
 use warploom::tensor::AttentionOptions;
-use warploom::{DType, Tensor, quant};
+use warploom::{DType, Tensor};
+use warploom_core::base::Format;
+use warploom_core::quant;
 
 use crate::devices;
 

@@ -3,13 +3,13 @@
 use std::sync::Arc;
 
 use warploom::Tensor;
-use warploom::base::platform::block_on;
-use warploom::base::{DType, Format, Shape, ShapeClass};
-use warploom::ir::{BinaryOp, Graph, Op, UnaryOp};
+use warploom::graph::{BinaryOp, Graph, Op, UnaryOp};
 use warploom::memory::PooledBuffer;
 use warploom::plan::{Bindings, Bound, Options, Plan};
 use warploom::provider::{BufferRange, Device, NullProvider, OpenOptions, Usage};
 use warploom::runtime::{Instance, Runtime, SyncMode, Workspace};
+use warploom_core::base::platform::block_on;
+use warploom_core::base::{DType, Format, Shape, ShapeClass};
 
 use crate::tensor::{close, cpu, null, on_each};
 
@@ -95,6 +95,7 @@ fn expensive_results_in_hand_are_kept_and_cheap_ones_not() {
     assert!(flushed > before);
 }
 
+/// Lazy sync: only a read waits.
 #[test]
 fn runs_without_a_read_share_a_submit() {
     let (device, rt) = null();
@@ -355,8 +356,8 @@ fn a_plan_runs_with_the_callers_buffers() {
 }
 
 fn download(rt: &Runtime, buffer: &PooledBuffer, bytes: u64) -> Vec<f32> {
-    use warploom::base::Dim;
     use warploom::provider::{Args, Command, Recording, Resource, SlotRange};
+    use warploom_core::base::Dim;
     let mut recording = Recording { label: "download".into(), ..Recording::default() };
     let slot = recording.slot("buffer", bytes);
     let from = SlotRange { slot, offset: Dim::new(0), bytes: Dim::from(bytes) };

@@ -4,13 +4,11 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use warploom::base::platform::block_on;
-use warploom::base::{DType, Dim, Format, Shape, ShapeClass, SymbolValues};
 use warploom::engine::{
     Cost, Engine, EngineId, Knob, KnobValues, Lowering, OTHER_OPERATION, Query, StepBinding, Tuned,
     TunedChoices,
 };
-use warploom::ir::{Graph, Op, UnaryOp};
+use warploom::graph::{Graph, Op, UnaryOp};
 use warploom::kernel::{Access, KernelSpec, SourceSpec};
 use warploom::plan::{Plan, Task, tasks};
 use warploom::provider::{DeviceKind, NullProvider, OpenOptions, Provider, Word};
@@ -18,6 +16,8 @@ use warploom::runtime::{
     RunOptions, Runtime, TuneCache, TuneMode, TuneOptions, TuneReport, run_graph,
 };
 use warploom::{Error, Result, cpu};
+use warploom_core::base::platform::block_on;
+use warploom_core::base::{DType, Dim, Format, Shape, ShapeClass, SymbolValues};
 use warploom_llm::{Output, Session, StepRequest};
 use warploom_testkit::faults::{DeviceFault, FaultyProvider};
 use warploom_testkit::{self, Outcome, run_case};

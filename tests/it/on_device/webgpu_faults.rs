@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use warploom::base::Dim;
-use warploom::base::platform::block_on;
 use warploom::kernel::Access::ReadWrite;
 use warploom::provider::{Args, Device, OpenOptions, Recording, Resource, Usage};
 use warploom::webgpu::{self, wgpu};
+use warploom_core::base::Dim;
+use warploom_core::base::platform::block_on;
 
 use crate::webgpu_host::*;
 

@@ -3,14 +3,15 @@
 use std::sync::{Arc, Once, OnceLock};
 
 use smallvec::SmallVec;
-use warploom::base::Dim;
-use warploom::base::platform::block_on;
 use warploom::kernel::{Access, KernelSpec, SourceSpec};
 use warploom::provider::{
     Args, Binding, BufferId, BufferRange, Command, Device, Dispatch, OpenOptions, ParamBlock,
     Provider, Recording, Resource, SlotRange, Usage, Word,
 };
-use warploom::{native, webgpu};
+use warploom::webgpu;
+use warploom_core::base::Dim;
+use warploom_core::base::platform::block_on;
+use warploom_native as native;
 
 use crate::{Need, skip, tell};
 

@@ -4,15 +4,15 @@ use std::process::Command as Process;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
-use warploom::base::platform::block_on;
-use warploom::base::{Dim, Symbol, SymbolValues};
 use warploom::kernel::Access::{Read, ReadWrite};
 use warploom::kernel::{AssetSpec, KernelSpec};
-use warploom::native::cuda;
 use warploom::provider::{
     Args, Command, Device, OpenOptions, ParamBlock, Provider, Recording, Resource, Usage, Word,
 };
 use warploom::runtime::{Detection, Runtime};
+use warploom_core::base::platform::block_on;
+use warploom_core::base::{Dim, Symbol, SymbolValues};
+use warploom_native::cuda;
 
 use crate::opencl::spin;
 use crate::translate::compiler;
@@ -200,7 +200,8 @@ fn chain(n: Option<Symbol>, groups: i64) -> Recording {
     work
 }
 
-/// Prints figures; fails only if a replayed chain is slower than one that is not.
+/// Graph capture: a chain of launches replayed as a CUDA graph. Prints times; fails only if a
+/// replayed chain is slower than one that is not.
 #[test]
 fn a_chain_of_200_kernels_replayed() {
     const N: Symbol = Symbol::new("n");

@@ -4,16 +4,16 @@
 
 use std::sync::Arc;
 
-use warploom::base::platform::block_on;
-use warploom::base::{DType, Dim, Symbol, SymbolValues};
 use warploom::engine::EngineId;
 use warploom::kernel::Access::{Read, ReadWrite};
 use warploom::kernel::{Epilogue, GEMM_PARAMS, Gemm, GemmCompute, KernelSpec, Routine};
-use warploom::native::cuda;
 use warploom::provider::{
     Args, Command, Device, OpenOptions, ParamBlock, Provider, Recording, UploadSource, Usage, Word,
 };
 use warploom::runtime::Runtime;
+use warploom_core::base::platform::block_on;
+use warploom_core::base::{DType, Dim, Symbol, SymbolValues};
+use warploom_native::cuda;
 use warploom_testkit::Conformance;
 
 use crate::vendor_gemm::{CASES, ENGINE};
@@ -214,7 +214,7 @@ fn a_missing_library_is_reported() {
     };
     let floor = OpenOptions { floor: true, ..Default::default() };
     on_each(floor, |device| refused(&*device));
-    let cpu = warploom::cpu::Provider;
+    let cpu = warploom_cpu::Provider;
     refused(&*block_on(cpu.open(0, OpenOptions::default())).unwrap());
     let cuda = cuda::Provider::new();
     for profile in block_on(cuda.list()).unwrap_or_default() {

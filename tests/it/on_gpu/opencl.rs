@@ -7,16 +7,16 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::time::Instant;
 
-use warploom::base::Dim;
-use warploom::base::platform::block_on;
 use warploom::kernel::Access::ReadWrite;
 use warploom::kernel::KernelSpec;
-use warploom::native::opencl;
 use warploom::provider::{
     self, Args, Counters, Device, DeviceKind, OpenOptions, Provider, Recording, Resource, Usage,
     Word,
 };
 use warploom::runtime::{Detection, Runtime};
+use warploom_core::base::Dim;
+use warploom_core::base::platform::block_on;
+use warploom_native::opencl;
 
 use crate::webgpu_host::{
     affine_in_place, dispatch, download, floats, open_opencl, params, part, run, source, to_floats,

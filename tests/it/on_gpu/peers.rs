@@ -7,12 +7,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use warploom::base::platform::{BoxFuture, block_on};
-use warploom::base::{DType, Dim, Shape, ShapeClass, SymbolValues};
-use warploom::ir::{BinaryOp, Graph, Op, UnaryOp};
+use warploom::graph::{BinaryOp, Graph, Op, UnaryOp};
 use warploom::kernel::Access::ReadWrite;
 use warploom::kernel::KernelSpec;
-use warploom::native::cuda;
 use warploom::plan::{PartitionedPlan, Placement, Plan, Selector};
 use warploom::provider::{
     Args, BufferId, BufferRange, Completion, Counters, Device, DeviceProfile, OpenOptions,
@@ -22,6 +19,9 @@ use warploom::runtime::{
     DeviceTensors, PartitionedInstance, RunOptions, Runtime, SyncMode, run_graph, run_partitioned,
 };
 use warploom::{Result, cpu};
+use warploom_core::base::platform::{BoxFuture, block_on};
+use warploom_core::base::{DType, Dim, Shape, ShapeClass, SymbolValues};
+use warploom_native::cuda;
 use warploom_testkit::{Outcome, RandomLimits, random_case, run_case};
 
 use crate::partitioned::placement;

@@ -11,14 +11,14 @@ use std::ffi::CString;
 use std::time::Instant;
 
 use cudarc::driver::{DriverError, result, sys};
-use warploom::base::ShapeClass;
-use warploom::base::platform::block_on;
 use warploom::engine::{EngineId, Registry};
 use warploom::kernel::{AssetSpec, KernelSpec, Schedule, catalogue};
-use warploom::native::cuda::{self, Nvrtc};
 use warploom::plan::{Options, Plan, Selector, candidates};
 use warploom::provider::{DeviceProfile, OpenOptions, Provider};
 use warploom::runtime::{Runtime, SyncMode, TuneMode, run_plan};
+use warploom_core::base::ShapeClass;
+use warploom_core::base::platform::block_on;
+use warploom_native::cuda::{self, Nvrtc};
 use warploom_testkit::{Case, Conformance, ConformanceProgress, Outcome, cases, run_case};
 
 use crate::translate::compiler;
@@ -42,7 +42,7 @@ const TOLD: usize = 10;
 
 /// Numbers in the largest tensor of a case.
 fn size(case: &Case) -> u64 {
-    let size = |node: &warploom::ir::Node| node.shape.elements().eval_size(&case.symbols);
+    let size = |node: &warploom::graph::Node| node.shape.elements().eval_size(&case.symbols);
     case.graph.nodes().iter().map(|node| size(node).unwrap_or(u64::MAX)).max().unwrap_or(0)
 }
 
@@ -307,7 +307,7 @@ fn planted_fault() {
 /// The image is of a kernel `planted` that takes a pointer.
 unsafe fn launch(device: sys::CUdevice, image: &[u8]) -> Result<(), DriverError> {
     let name = CString::new("planted").unwrap();
-    // SAFETY: handles as the driver gave them; memory of 64 words, as the kernel is told.
+    // SAFETY: handles as the driver gave them; memory of 64 words, as the kernel is given.
     unsafe {
         let context = result::primary_ctx::retain(device)?;
         result::ctx::set_current(context)?;

@@ -4,13 +4,13 @@
 //! the end of a graph has its own buffer, which only some of the earlier tensors can use. If a
 //! random graph takes more, all placements are tried if they are few enough, and none is better.
 
-use warploom::base::{Format, ShapeClass};
-use warploom::cpu;
 use warploom::engine::Registry;
-use warploom::ir::Graph;
+use warploom::graph::Graph;
 use warploom::kernel::Access as Use;
 use warploom::plan::{Options, Plan};
 use warploom::provider::{DeviceProfile, NullProvider};
+use warploom_core::base::{Format, ShapeClass};
+use warploom_cpu as cpu;
 use warploom_llm::{DecoderOutput, Model, classes};
 use warploom_models::gguf::Access;
 use warploom_testkit::{self, MemoryUse, RandomLimits, random_case};

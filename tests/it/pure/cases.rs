@@ -5,12 +5,12 @@ use std::time::{Duration, Instant};
 
 use half::{bf16, f16};
 
-use warploom::base::{DType, Format};
-use warploom::ir::{
+use warploom::graph::{
     BinaryOp, Op, PoolKind, ReduceOp, RopePairs, UnaryOp, live, load, save, verify,
 };
-use warploom::reference::{self, Tensor};
 use warploom::{Error, Result};
+use warploom_core::base::{DType, Format};
+use warploom_core::reference::{self, Tensor};
 use warploom_testkit::{Case, NamedBytes, Outcome, cases, run_case};
 
 /// Kinds of operation. A new `Op` must be added to [`kind`], or this does not compile.

@@ -3,10 +3,10 @@
 use std::process::Command;
 use std::sync::Arc;
 
-use warploom::base::platform::{BoxFuture, ready};
 use warploom::provider::{Device, DeviceKind, DeviceProfile, OpenOptions, Provider};
 use warploom::runtime::{RuntimeBuilder, SyncMode, TuneMode};
 use warploom::{Error, Result, Runtime, Tensor};
+use warploom_core::base::platform::{BoxFuture, ready};
 
 use crate::interpret_device::Checked;
 

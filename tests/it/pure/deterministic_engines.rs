@@ -2,16 +2,16 @@
 
 use std::sync::Arc;
 
-use warploom::base::{ComputeMode, DType, Dim, Format, Shape, ShapeClass};
 use warploom::engine::{
     Cost, DriverKey, Engine, EngineId, KnobValues, Lowering, OTHER_OPERATION, Query,
     ReductionOrder, Registry, StepBinding, Tuned, TunedChoices,
 };
-use warploom::ir::{Graph, Op, ReduceOp};
+use warploom::graph::{Graph, Op, ReduceOp};
 use warploom::kernel::{Access, KernelSpec, SourceSpec};
 use warploom::plan::{Options, Plan, TextOptions, tasks};
 use warploom::provider::{DeviceProfile, Word};
 use warploom::runtime::{RunOptions, Runtime};
+use warploom_core::base::{ComputeMode, DType, Dim, Format, Shape, ShapeClass};
 
 use crate::deterministic::{along, differs, feed_forward};
 

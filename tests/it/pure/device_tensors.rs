@@ -1,10 +1,10 @@
 //! Memory that instances read lives as long as they and their recordings.
 
-use warploom::base::{DType, Format, Shape, ShapeClass, SymbolValues};
-use warploom::ir::{BinaryOp, Graph, Op};
+use warploom::graph::{BinaryOp, Graph, Op};
 use warploom::plan::Plan;
 use warploom::provider::Usage;
 use warploom::runtime::{DeviceTensors, Instance, Runtime, WeightSource};
+use warploom_core::base::{DType, Format, Shape, ShapeClass, SymbolValues};
 
 const COUNT: u64 = 1024;
 

@@ -3,13 +3,13 @@
 use std::collections::BTreeSet;
 
 use warploom::DType;
-use warploom::base::{Format, Shape, ShapeClass};
 use warploom::engine::{EngineId, Knobs, Registry};
-use warploom::ir::{Graph, Op};
+use warploom::graph::{Graph, Op};
 use warploom::kernel::KernelSpec;
 use warploom::plan::{Options, Plan, tasks};
 use warploom::provider::DeviceProfile;
 use warploom::runtime::{RunOptions, Runtime, SyncMode, run_graph};
+use warploom_core::base::{Format, Shape, ShapeClass};
 use warploom_testkit::{self, Case, Outcome};
 
 use crate::interpret_device::Checked;

@@ -5,9 +5,9 @@ use std::cell::Cell;
 use std::collections::{HashMap, HashSet};
 
 use warploom::ComputeMode;
-use warploom::base::Format;
-use warploom::ir::RopePairs;
-use warploom::quant;
+use warploom::graph::RopePairs;
+use warploom_core::base::Format;
+use warploom_core::quant;
 use warploom_llm::Model;
 use warploom_llm::config::{Activation, Config};
 use warploom_models::gguf::TensorInfo;

@@ -1,10 +1,10 @@
 //! Bodies of generated kernels, for tests of their text and of their results on devices.
 
-use warploom::base::DType;
-use warploom::codegen::fused_wgsl;
-use warploom::ir::ReduceOp;
-use warploom::ir::scalar::{BinaryOp, UnaryOp};
+use warploom::graph::ReduceOp;
+use warploom::graph::scalar::{BinaryOp, UnaryOp};
 use warploom::kernel::{Addressing, FusedExpr, Operand, Output, Schedule, Value};
+use warploom_core::base::DType;
+use warploom_kernels::codegen::fused_wgsl;
 
 const FLAT: Addressing = Addressing::Flat;
 

@@ -1,13 +1,13 @@
-//! Rows between f16 products, which one product stores in the layout that the next one reads.
+//! Fused activation quantisation: rows between f16 products, stored as the next one reads them.
 
 use std::sync::Arc;
 
-use warploom::base::{ComputeMode, DType, Format, Shape, ShapeClass};
 use warploom::engine::{DriverKey, EngineId, KnobValues, Registry, Tuned, TunedChoices};
-use warploom::ir::{BinaryOp, Graph, NodeId, Op, UnaryOp};
+use warploom::graph::{BinaryOp, Graph, NodeId, Op, UnaryOp};
 use warploom::kernel::{AssetSpec, KernelSpec, QuantEpilogue};
 use warploom::plan::{Options, Plan, tasks};
 use warploom::provider::DeviceProfile;
+use warploom_core::base::{ComputeMode, DType, Format, Shape, ShapeClass};
 
 /// Gate and up of F16, their product, and the next product; with `read` also the intermediate.
 fn gated(mode: ComputeMode, rows: i64, read: bool) -> Graph {

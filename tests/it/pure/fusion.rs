@@ -1,10 +1,10 @@
-//! Requirements on fusion, checked on plans without a device.
+//! Requirements on operator and epilogue fusion, checked on plans without a device.
 
-use warploom::base::{DType, Dim, Format, Shape, ShapeClass, Symbol};
 use warploom::engine::Registry;
-use warploom::ir::{BinaryOp, Graph, NodeId, Op, ReduceOp, UnaryOp};
+use warploom::graph::{BinaryOp, Graph, NodeId, Op, ReduceOp, UnaryOp};
 use warploom::plan::{Options, Plan};
 use warploom::provider::{DeviceProfile, NullProvider, OpenOptions};
+use warploom_core::base::{DType, Dim, Format, Shape, ShapeClass, Symbol};
 use warploom_llm::config::{Architecture, Window};
 use warploom_llm::{DecoderOutput, Model, PAST, SEQ};
 use warploom_models::gguf::Access;

@@ -1,7 +1,7 @@
 //! Malformed GGUF files, one for each known way to break a reader.
 
 use super::gguf_writer::{Meta, Writer, Written, ramp, small};
-use warploom::base::Format;
+use warploom_core::base::Format;
 
 /// A file that must be refused, naming `field` and the byte of that field.
 pub(crate) struct Bad {

@@ -1,7 +1,8 @@
 //! Reads everything in an open GGUF file, and checks the invariants of every file that opens.
 
-use warploom::base::Format;
-use warploom::{Error, quant};
+use warploom::Error;
+use warploom_core::base::Format;
+use warploom_core::quant;
 use warploom_models::gguf::{Gguf, TensorInfo, Value};
 
 /// Opens `bytes`, or returns the refusal after checking its text.

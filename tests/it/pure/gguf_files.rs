@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use serde_json::Value as Json;
-use warploom::base::{DType, Format};
-use warploom::quant;
+use warploom_core::base::{DType, Format};
+use warploom_core::quant;
 use warploom_llm::Model;
 use warploom_models::gguf::{Access, Gguf, Kind, Value};
 
@@ -329,7 +329,7 @@ pub(crate) fn find_model(name: &str) -> Option<PathBuf> {
     places.map(|folder| folder.join(name)).find(|path| path.is_file())
 }
 
-/// As `checksum` in `tests/golden/quant/make.py`.
+/// Same as `checksum` in `tests/golden/quant/make.py`.
 fn checksum(values: &[f32]) -> u64 {
     let term = |(i, v): (usize, &f32)| (u64::from(v.to_bits()) + 1).wrapping_mul(2 * i as u64 + 1);
     values.iter().enumerate().map(term).fold(0, u64::wrapping_add)

@@ -1,7 +1,7 @@
 //! An endless sequence of nearly valid GGUF files, from a seed.
 
 use super::gguf_writer::{Meta, Spot, Writer, Written, ramp, small};
-use warploom::base::{DType, Format};
+use warploom_core::base::{DType, Format};
 
 /// Alternates files with 1 to 3 changed fields and files with changed bytes.
 pub(crate) struct Mutator {

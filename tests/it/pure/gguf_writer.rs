@@ -1,7 +1,7 @@
 //! Writes GGUF files for tests: valid ones, and ones with any field broken.
 #![allow(dead_code, reason = "shared by test binaries of which none uses all")]
 
-use warploom::base::Format;
+use warploom_core::base::Format;
 
 /// A metadata value to write.
 #[derive(Clone, Debug)]
@@ -208,7 +208,7 @@ impl Writer {
         values: &[f32],
     ) -> Writer {
         assert_eq!(shape.iter().product::<u64>(), values.len() as u64, "values of {name}");
-        let data = warploom::quant::encode(format, values).expect("values of a tensor encode");
+        let data = warploom_core::quant::encode(format, values).expect("values of a tensor encode");
         self.raw_tensor(name, shape, type_number(format), data)
     }
 

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
-use warploom::interpret::{Argument, Failure, Options, Program};
+use warploom_wgsl::interpret::{Argument, Failure, Options, Program};
 
 use crate::semantics::{Case, POISON, cases};
 use crate::tell;

@@ -5,16 +5,16 @@ use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 
-use warploom::base::platform::{BoxFuture, ready};
-use warploom::base::{DType, SymbolValues};
-use warploom::codegen::spec_wgsl;
-use warploom::interpret::{Argument, Checks, Options, Program};
 use warploom::kernel::{Epilogue, Gemm, KernelSpec, Routine};
 use warploom::provider::{
     Args, BufferId, BufferRange, Command, Completion, Counters, Device, DeviceProfile, Dispatch,
     PreparedId, Recording, Resource, SlotRange, Support, Ticket, UploadSource, Usage, support,
 };
 use warploom::{Error, Result};
+use warploom_core::base::platform::{BoxFuture, ready};
+use warploom_core::base::{DType, SymbolValues};
+use warploom_kernels::codegen::spec_wgsl;
+use warploom_wgsl::interpret::{Argument, Checks, Options, Program};
 
 /// The device.
 pub(crate) struct Checked {

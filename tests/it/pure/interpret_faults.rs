@@ -3,9 +3,9 @@
 
 use std::sync::atomic::AtomicU32;
 
-use warploom::interpret::{Argument, Checks, Failure, Fault, FaultKind, Options, Program};
 use warploom::kernel::AssetSpec;
 use warploom::kernel::source::asset_wgsl;
+use warploom_wgsl::interpret::{Argument, Checks, Failure, Fault, FaultKind, Options, Program};
 
 use crate::interpret::{cells, values};
 
@@ -291,7 +291,7 @@ fn buffers_are_checked_and_constants_set() {
     assert!(error.to_string().contains("nothing is bound to y"), "{error}");
     assert!(Program::from_wgsl(wgsl, "k", None, &[]).unwrap_err().is_invalid());
     let mut bytes = [0u8; 6];
-    assert!(warploom::interpret::words(&mut bytes[1..]).unwrap_err().is_invalid());
+    assert!(warploom_wgsl::interpret::words(&mut bytes[1..]).unwrap_err().is_invalid());
 }
 
 #[test]

@@ -4,8 +4,8 @@
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use warploom::interpret::{Argument, Checks, Failure, Options, Program};
 use warploom::kernel::source::{asset_wgsl, variants};
+use warploom_wgsl::interpret::{Argument, Checks, Failure, Options, Program};
 
 use crate::interpret::cells;
 use crate::tell;
@@ -70,7 +70,7 @@ fn outcome(text: &str, numbers: &mut Numbers) -> &'static str {
     match program.run([2, 1, 1], &arguments, &options) {
         Ok(_) => "run",
         Err(Failure::Fault(fault)) => match fault.kind {
-            warploom::interpret::FaultKind::StepLimit => "too long",
+            warploom_wgsl::interpret::FaultKind::StepLimit => "too long",
             _ => "fault",
         },
         Err(Failure::Error(error)) => panic!("{error}"),

@@ -1,10 +1,10 @@
 //! Fusions for tests of kernels: those of models, and unusual ones.
 
-use warploom::base::DType;
-use warploom::ir::scalar::{BinaryOp, UnaryOp};
+use warploom::graph::scalar::{BinaryOp, UnaryOp};
 use warploom::kernel::{
     Addressing, FusedExpr, KernelFusion, Operand, Output, Schedule, Segment, Value,
 };
+use warploom_core::base::DType;
 
 pub(crate) fn f32_at(binding: u32) -> Operand {
     Operand { dtype: DType::F32, addressing: Addressing::Strided, binding }

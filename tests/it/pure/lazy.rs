@@ -1,12 +1,12 @@
-//! Host cost of a token, counted on the device that executes nothing.
+//! Lazy sync: host cost of a token, counted on the device that executes nothing.
 
 use std::sync::Arc;
 
-use warploom::base::ShapeClass;
 use warploom::engine::Registry;
 use warploom::plan::{Options, Plan};
 use warploom::provider::{Device, NullProvider, OpenOptions};
 use warploom::runtime::{Runtime, SyncMode};
+use warploom_core::base::ShapeClass;
 use warploom_llm::{DecoderOutput, Model, Output, PAST, SEQ, Session, StepOutput, StepRequest};
 use warploom_models::gguf::Access;
 

@@ -3,7 +3,7 @@
 #![allow(dead_code, reason = "shared by test binaries of which none uses all")]
 
 use super::gguf_writer::{Meta, Writer, type_number};
-use warploom::base::Format;
+use warploom_core::base::Format;
 
 /// A file that must be refused, naming `field` and saying `words`.
 pub(crate) struct BadModel {

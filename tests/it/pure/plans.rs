@@ -7,12 +7,12 @@ use std::fmt::Write;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use warploom::base::{DType, Format};
 use warploom::engine::Registry;
-use warploom::ir::Graph;
+use warploom::graph::Graph;
 use warploom::kernel::Specialization;
 use warploom::plan::{Options, Plan, TextOptions};
 use warploom::provider::{DeviceKind, DeviceProfile, Support, support};
+use warploom_core::base::{DType, Format};
 use warploom_llm::config::Config;
 use warploom_llm::{CacheShape, DecoderInput, DecoderOutput, Model, class_of};
 use warploom_models::gguf::{Access, Gguf};

@@ -4,11 +4,11 @@
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock};
 
-use warploom::base::platform::BoxFuture;
 use warploom::engine::{Cost, Engine, EngineId, Lowering, Query};
 use warploom::provider::{Device, DeviceProfile, OpenOptions, Provider};
 use warploom::runtime::Runtime;
 use warploom::{Error, Result};
+use warploom_core::base::platform::BoxFuture;
 use warploom_testkit::conformance::{ConformanceProgress, Problem, Verdict};
 use warploom_testkit::faults::{DeviceFault, EngineFault, FaultyEngine, FaultyProvider};
 use warploom_testkit::{self, Case, Conformance, KnownFailure, Tolerance};
@@ -32,9 +32,9 @@ fn softmax() -> Conformance {
 
 #[test]
 fn every_fault_of_a_device_is_found() {
-    softmax().run_provider(&warploom::cpu::Provider).unwrap().assert_passed();
+    softmax().run_provider(&warploom_cpu::Provider).unwrap().assert_passed();
     for fault in DeviceFault::ALL {
-        let broken = FaultyProvider::new(Arc::new(warploom::cpu::Provider), fault);
+        let broken = FaultyProvider::new(Arc::new(warploom_cpu::Provider), fault);
         let report = softmax().run_provider(&broken).unwrap();
         let [device] = &report.devices[..] else { panic!("{report}") };
         let (row, failure) = device.failures().next().unwrap_or_else(|| panic!("{fault:?} passed"));
@@ -195,7 +195,7 @@ fn wishes_are_held_to() {
 #[test]
 fn declarations_and_tolerances_are_reported() {
     let broken =
-        || FaultyProvider::new(Arc::new(warploom::cpu::Provider), DeviceFault::WrongElement);
+        || FaultyProvider::new(Arc::new(warploom_cpu::Provider), DeviceFault::WrongElement);
     let known = KnownFailure { device: "", driver: "", case: "softmax/", reason: "on purpose" };
     let report = softmax().known_failures(&[known]).run_provider(&broken()).unwrap();
     let rows = &report.devices[0].rows;
@@ -203,7 +203,7 @@ fn declarations_and_tolerances_are_reported() {
     assert!(declared.count() > 3, "{report}");
     // Nothing passed, which is not a success even if it is declared.
     assert!(report.wrong()[0].contains("with numbers in it passed"), "{report}");
-    let report = softmax().known_failures(&[known]).run_provider(&warploom::cpu::Provider).unwrap();
+    let report = softmax().known_failures(&[known]).run_provider(&warploom_cpu::Provider).unwrap();
     assert!(report.wrong()[0].contains("is declared to fail: on purpose"), "{report}");
 
     let anything = Tolerance { atol: 1e39, rtol: 0.0, eps_count: 0.0, nmse: 1e90 };
@@ -225,7 +225,7 @@ impl Provider for Hollow {
     }
 
     fn list(&self) -> BoxFuture<'_, Result<Vec<DeviceProfile>>> {
-        warploom::base::platform::ready(Ok(self.0.clone()))
+        warploom_core::base::platform::ready(Ok(self.0.clone()))
     }
 
     fn absence(&self) -> Option<String> {
@@ -233,7 +233,7 @@ impl Provider for Hollow {
     }
 
     fn open(&self, _index: usize, _: OpenOptions) -> BoxFuture<'_, Result<Arc<dyn Device>>> {
-        warploom::base::platform::ready(Err(Error::device("it is asleep")))
+        warploom_core::base::platform::ready(Err(Error::device("it is asleep")))
     }
 }
 

@@ -3,8 +3,8 @@
 //! `tests/golden/quant/make.py` writes the expected values; see there for the layout.
 
 use serde_json::Value as Json;
-use warploom::base::{DType, Format};
-use warploom::quant;
+use warploom_core::base::{DType, Format};
+use warploom_core::quant;
 
 const FORMATS: &str = include_str!("../../golden/quant/formats.json");
 

@@ -4,8 +4,8 @@
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 
-use warploom::base::{DType, Format};
-use warploom::quant;
+use warploom_core::base::{DType, Format};
+use warploom_core::quant;
 use warploom_llm::Model;
 use warploom_llm::huggingface::Folder;
 use warploom_llm::quantize::{QuantizeOptions, QuantizeReport, TARGETS, quantize};

@@ -1,11 +1,11 @@
 //! Choices of the ranking from a profile alone, for machines of every kind.
 
-use warploom::base::{ComputeMode, DType, Dim, Format, Shape, ShapeClass};
 use warploom::engine::Registry;
-use warploom::ir::{BinaryOp, Graph, NodeId, Op, ReduceOp, UnaryOp, computing_in};
+use warploom::graph::{BinaryOp, Graph, NodeId, Op, ReduceOp, UnaryOp, computing_in};
 use warploom::kernel::KernelSpec;
 use warploom::plan::{Options, Plan};
 use warploom::provider::{DeviceKind, DeviceProfile};
+use warploom_core::base::{ComputeMode, DType, Dim, Format, Shape, ShapeClass};
 
 fn engines(graph: &Graph, profile: &DeviceProfile) -> Vec<String> {
     let registry = Registry::builtin();

@@ -6,13 +6,13 @@ use std::process::{Command, Stdio};
 
 use naga::valid::Capabilities;
 use naga::{AddressSpace, Module, ScalarKind, StorageAccess, TypeInner};
-use warploom::base::DType;
-use warploom::codegen::{fused_wgsl, workgroup};
-use warploom::ir::ReduceOp;
-use warploom::ir::scalar::{BinaryOp, UnaryOp};
+use warploom::graph::ReduceOp;
+use warploom::graph::scalar::{BinaryOp, UnaryOp};
 use warploom::kernel::catalogue::{self, Entry};
 use warploom::kernel::source::{ASSETS, asset_wgsl, cooperative_variants, variants};
 use warploom::kernel::{Access, Addressing, AssetSpec, FusedExpr, KernelSpec, Schedule, Value};
+use warploom_core::base::DType;
+use warploom_kernels::codegen::{fused_wgsl, workgroup};
 
 use crate::fused_exprs::{elementwise, expr, rows};
 use crate::wgsl::{FLOOR, lowered};
@@ -167,7 +167,7 @@ fn every_variant_on_cooperative_matrices_is_valid_and_lowers_and_has_its_interfa
 fn constants_that_the_catalogue_names_are_declared_with_its_defaults() {
     for entry in catalogue::CATALOGUE {
         // A format that every family has.
-        let name = catalogue::family_name(entry.name, warploom::base::Format::Q4K);
+        let name = catalogue::family_name(entry.name, warploom_core::base::Format::Q4K);
         let plain = asset_wgsl(&AssetSpec::new(&name)).unwrap();
         let mut spec = AssetSpec::new(&name);
         for (constant, default) in entry.constants {

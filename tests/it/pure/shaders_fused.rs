@@ -2,11 +2,11 @@
 //! interface.
 
 use naga::valid::Capabilities;
-use warploom::codegen::kernel_wgsl;
 use warploom::kernel::fusion::supports;
 use warploom::kernel::{
     Access, Addressing, AssetSpec, FusedExpr, KernelFusion, KernelSpec, catalogue,
 };
+use warploom_kernels::codegen::kernel_wgsl;
 
 use crate::kernel_fusions::{body, f32_at, odd, of_products, prologue, residual, store};
 use crate::shaders::{FLOOR_MEMORY, size, storage, tint, uniform};
@@ -166,7 +166,7 @@ fn attachments_that_a_kernel_does_not_take_are_refused() {
     }
     // An output of another type than the value, and a value that is not there.
     let mut wrong = store(0);
-    wrong.body.outputs[0].operand.dtype = warploom::base::DType::I32;
+    wrong.body.outputs[0].operand.dtype = warploom_core::base::DType::I32;
     let mut late = store(0);
     late.body.outputs[0].value = 7;
     for (segment, what) in [(wrong, "segment 0: f32 for output 0 of i32"), (late, "value 7")] {

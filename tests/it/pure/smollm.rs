@@ -3,7 +3,7 @@
 
 use std::sync::{Arc, OnceLock};
 
-use warploom::base::Format;
+use warploom_core::base::Format;
 use warploom_llm::Model;
 use warploom_models::gguf::Gguf;
 

@@ -242,8 +242,8 @@ fn long_functions(name: &str, text: &str) -> Vec<String> {
 #[test]
 fn every_variable_is_in_the_table_and_in_the_readme() {
     let readme = fs::read_to_string(root().join("README.md")).unwrap();
-    let known: BTreeSet<&str> = warploom::config::ALL.iter().map(|var| var.name).collect();
-    for var in warploom::config::ALL {
+    let known: BTreeSet<&str> = warploom_core::config::ALL.iter().map(|var| var.name).collect();
+    for var in warploom_core::config::ALL {
         assert!(readme.contains(&format!("`{}`", var.name)), "README lacks {}", var.name);
     }
     for (path, text) in sources() {

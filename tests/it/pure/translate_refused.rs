@@ -2,7 +2,7 @@
 
 use naga::valid::{Capabilities, ValidationFlags, Validator};
 use warploom::Error;
-use warploom::translate::{self, Access, ArrayLength, Binding, Bounds, Options, Subgroups};
+use warploom_wgsl::translate::{self, Access, ArrayLength, Binding, Bounds, Options, Subgroups};
 
 const Y: &str = "@group(0) @binding(0) var<storage, read_write> y: array<f32>;\n";
 

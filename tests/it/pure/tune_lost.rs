@@ -6,10 +6,8 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use warploom::base::platform::{BoxFuture, block_on};
-use warploom::base::{DType, Shape};
 use warploom::engine::EngineId;
-use warploom::ir::{Graph, Op, UnaryOp};
+use warploom::graph::{Graph, Op, UnaryOp};
 use warploom::kernel::KernelSpec;
 use warploom::plan::Task;
 use warploom::provider::{
@@ -18,6 +16,8 @@ use warploom::provider::{
 };
 use warploom::runtime::{Runtime, SyncMode, TuneCache, TuneMode, TuneOptions, TuneReport};
 use warploom::{Error, Result};
+use warploom_core::base::platform::{BoxFuture, block_on};
+use warploom_core::base::{DType, Shape};
 
 use crate::tune::{Fault, Neg, found, negation, quick, tuned};
 use crate::tune_cache::Folder;
@@ -135,7 +135,7 @@ impl Device for Moody {
 /// A runtime on the CPU with a fault, and the switch that activates it. `acme.slow` has the best
 /// estimate.
 fn moody(mood: Mood, folder: &Folder) -> (Runtime, Arc<AtomicBool>) {
-    let open = warploom::cpu::Provider.open(0, OpenOptions::default());
+    let open = warploom_cpu::Provider.open(0, OpenOptions::default());
     let (inner, awake) = (block_on(open).unwrap(), Arc::new(AtomicBool::new(false)));
     let (lost, runs, bad) = (AtomicBool::new(false), AtomicUsize::new(0), Mutex::default());
     let device = Moody { inner, mood, awake: awake.clone(), lost, runs, bad };

@@ -2,13 +2,13 @@
 //! implements the calls. `cuda_products::library_products_are_right` runs them on the library.
 
 use warploom::Tensor;
-use warploom::base::{DType, Dim, Format, Shape, ShapeClass, Symbol};
 use warploom::engine::{EngineId, KnobValues, Registry, Verdict};
-use warploom::ir::{BinaryOp, Graph, NodeId, Op, UnaryOp};
+use warploom::graph::{BinaryOp, Graph, NodeId, Op, UnaryOp};
 use warploom::kernel::{Epilogue, Gemm, KernelSpec, Routine};
 use warploom::plan::{Bound, Options, Plan, Selector, tasks};
 use warploom::provider::{DeviceProfile, NullProvider, OpenOptions, Word};
 use warploom::runtime::{RunOptions, Runtime, SyncMode, run_graph};
+use warploom_core::base::{DType, Dim, Format, Shape, ShapeClass, Symbol};
 use warploom_testkit::{Conformance, Outcome, RandomLimits, random_case, run_case};
 
 use crate::interpret_device::Checked;

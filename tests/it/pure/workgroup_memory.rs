@@ -1,13 +1,13 @@
 //! Products of quantised rows fit the workgroup memory of their device for all sizes.
 
 use naga::valid::Capabilities;
-use warploom::base::{ComputeMode, DType, Format, Shape, ShapeClass};
-use warploom::codegen::spec_wgsl;
 use warploom::engine::{EngineId, Registry};
-use warploom::ir::{Graph, Op};
+use warploom::graph::{Graph, Op};
 use warploom::kernel::KernelSpec;
 use warploom::plan::{Options, Plan};
 use warploom::provider::DeviceProfile;
+use warploom_core::base::{ComputeMode, DType, Format, Shape, ShapeClass};
+use warploom_kernels::codegen::spec_wgsl;
 
 use crate::shaders::size;
 use crate::wgsl::{FLOOR, lowered};

@@ -8,8 +8,8 @@
 use std::sync::Arc;
 
 use warploom::ComputeMode;
-use warploom::base::{DType, Format};
 use warploom::runtime::Runtime;
+use warploom_core::base::{DType, Format};
 use warploom_llm::tokenizer::EncodeOptions;
 use warploom_llm::{Model, Output, Session, StepRequest};
 use warploom_models::gguf::{Access, Gguf, TensorInfo, Value, Writer};

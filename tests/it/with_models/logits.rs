@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use warploom::ComputeMode;
-use warploom::base::{DType, Format};
 use warploom::runtime::Runtime;
+use warploom_core::base::{DType, Format};
 use warploom_llm::tokenizer::EncodeOptions;
 use warploom_llm::{Model, Output, Session, StepRequest};
 use warploom_models::gguf::Access;
@@ -251,7 +251,7 @@ fn logits_and_greedy_tokens_are_those_of_a_float64_pass() {
         }
     }
     for name in ["SmolLM2", "Qwen2.5-Coder-0.5B", "tiny-bitnet-TQ1_0"] {
-        // The same file with a lower-case name.
+        // The same file with a lowercase name.
         let is =
             |file: &PathBuf| file.to_string_lossy().to_lowercase().contains(&name.to_lowercase());
         if !model_files().iter().any(is) {

@@ -1,4 +1,5 @@
-//! Reductions, norms, softmax and products, as one operation or as primitives.
+//! Adds reductions, norms, softmax, products, convolutions and attention to random graphs; some of
+//! them as one operation or as primitives.
 
 use super::range::{self, Range};
 use super::{Known, Maker};
@@ -20,7 +21,7 @@ impl Maker {
         Some(self.add(Op::Reduce { op, axes, keep }, &[x], range))
     }
 
-    /// Any reduction of any axes.
+    /// Adds a random reduction over random axes.
     pub(super) fn any_reduction(&mut self, x: Known) -> Option<Known> {
         let rank = self.dims(x).len();
         if rank == 0 || !self.dtype(x).is_float() {
@@ -62,7 +63,8 @@ impl Maker {
         Some(self.add(op, &[x], Range::exact(0.0, n as f64 - 1.0, 0)))
     }
 
-    /// Softmax along the last axis, as one operation or as primitives; sometimes of masked scores.
+    /// Adds a softmax along the last axis, as one operation or as primitives; sometimes of masked
+    /// scores.
     pub(super) fn softmax(&mut self, x: Known) -> Option<Known> {
         let last = self.last(x)?;
         if self.bounds(&last).0 == 0 || self.dtype(x) != DType::F32 {
@@ -98,7 +100,7 @@ impl Maker {
         Some(self.keep(id, wider))
     }
 
-    /// Scores with some -inf, through an added constant or a condition.
+    /// Adds a softmax of scores of which some are -inf, by an added constant or by a condition.
     fn masked_softmax(&mut self, x: Known) -> Option<Known> {
         let result = range::softmax(x.range)?;
         let dims = self.dims(x);
@@ -123,7 +125,7 @@ impl Maker {
         Some(self.keep(id, result))
     }
 
-    /// RMSNorm or LayerNorm, as one operation or as primitives.
+    /// Adds RMSNorm or LayerNorm, as one operation or as primitives.
     pub(super) fn norm(&mut self, x: Known) -> Option<Known> {
         let n = self.last_number(x)?;
         if self.dtype(x) != DType::F32 {
@@ -206,7 +208,8 @@ impl Maker {
         Some(self.add(Op::linear(), &[x, w], range))
     }
 
-    /// A product with an existing tensor, with `x` transposed, or with an input.
+    /// Adds a matrix product of `x` with its own transpose, with a new input, or with the transpose
+    /// of a new input.
     pub(super) fn matmul(&mut self, x: Known) -> Option<Known> {
         let dims = self.dims(x);
         if dims.len() < 2 || self.dtype(x) != DType::F32 {
@@ -304,7 +307,8 @@ impl Maker {
         Some(self.add(Op::Pool2d(pool), &[x], range))
     }
 
-    /// Queries `[tokens, heads, e]`, with fewer key and value heads; sometimes rotated.
+    /// Adds attention with queries `[tokens, heads, e]` and as many or fewer key and value heads.
+    /// Queries and keys are sometimes rotated.
     pub(super) fn attention(&mut self) -> Option<Known> {
         let kv_heads = 1 + u64::from(self.below(2));
         let heads = kv_heads * (1 + u64::from(self.below(3)));

@@ -1,4 +1,4 @@
-//! Elementwise operations, with broadcasting.
+//! Adds elementwise operations with broadcasting to random graphs.
 
 use super::range::{self, Range};
 use super::{Known, Maker};
@@ -59,7 +59,7 @@ impl Maker {
         Some(self.add(Op::Cast(to), &[x], range))
     }
 
-    /// The broadcast shape of several operands, if it exists and is not too large.
+    /// Returns the broadcast shape of several operands, if it exists and is not too large.
     pub(super) fn broadcast(&self, all: &[Known]) -> Option<Shape> {
         let mut shape = Shape::default();
         for x in all {
@@ -68,7 +68,8 @@ impl Maker {
         self.fits(shape.dims()).then_some(shape)
     }
 
-    /// A shape that broadcasts to these sizes: some sizes are 1, or leading ones are omitted.
+    /// Returns a shape that broadcasts to these sizes: some sizes are 1, or leading ones are
+    /// omitted.
     fn narrower(&mut self, dims: &[Dim]) -> Vec<Dim> {
         match self.below(5) {
             0 => dims.to_vec(),
@@ -87,7 +88,7 @@ impl Maker {
         }
     }
 
-    /// A second operand for an operation on `x`.
+    /// Returns a second operand for an operation on `x`.
     pub(super) fn partner(&mut self, x: Known) -> Known {
         let dtype = self.dtype(x);
         let found = match self.below(10) {
@@ -116,7 +117,7 @@ impl Maker {
         }
     }
 
-    /// A unary or binary operation; `None` if the random choice does not fit.
+    /// Adds a unary or binary operation; `None` if the random choice does not fit.
     pub(super) fn any_elementwise(&mut self, x: Known) -> Option<Known> {
         match self.dtype(x) {
             DType::F32 if self.chance(4) => self.half(x),
@@ -148,7 +149,7 @@ impl Maker {
         }
     }
 
-    /// Converts to a 2-byte type.
+    /// Adds a conversion to a 2-byte type.
     pub(super) fn half(&mut self, x: Known) -> Option<Known> {
         let to = self.one_of(&[DType::F16, DType::BF16]);
         self.cast(to, x)
@@ -172,7 +173,7 @@ impl Maker {
         }
     }
 
-    /// Several operations in sequence.
+    /// Adds a chain of up to `length` elementwise operations.
     pub(super) fn chain(&mut self, x: Known, length: u32) -> Known {
         let mut y = x;
         for _ in 0..length {
@@ -187,7 +188,7 @@ impl Maker {
         y
     }
 
-    /// Scales large numbers down.
+    /// Adds an operation that reduces the magnitude of `x` if its values may be large.
     pub(super) fn tame(&mut self, x: Known) -> Known {
         let Range { low, high, .. } = x.range;
         if self.dtype(x) != DType::F32 || x.range.most() <= 24.0 {
@@ -204,7 +205,8 @@ impl Maker {
         self.binary(BinaryOp::Mul, x, factor).unwrap_or(x)
     }
 
-    /// A condition with the shape of `x`, from exact numbers.
+    /// Returns a condition that broadcasts to the shape of `x`: a comparison of exact values, or an
+    /// input.
     pub(super) fn condition(&mut self, x: Known) -> Option<Known> {
         use BinaryOp::{Eq, Ge, Gt, Le, Lt, Ne};
         if self.dtype(x) == DType::F32 && x.range.is_exact() && self.chance(70) {
@@ -223,7 +225,7 @@ impl Maker {
         Some(self.new_integers(DType::Bool, &dims, 0, 1))
     }
 
-    /// Selects between two tensors by a condition.
+    /// Adds a selection between two tensors by a condition.
     pub(super) fn masked(&mut self, x: Known) -> Option<Known> {
         let c = self.condition(x)?;
         let c = match self.chance(25) {
@@ -237,7 +239,7 @@ impl Maker {
         }
     }
 
-    /// Converts to integers, operates on them, and converts back.
+    /// Adds a conversion to integers, operations on them, and usually the conversion back.
     pub(super) fn through_integers(&mut self, x: Known) -> Option<Known> {
         let to = self.one_of(&[DType::I32, DType::U32, DType::I32, DType::Bool]);
         let mut y = self.cast(to, x)?;

@@ -1,9 +1,9 @@
-//! Random graphs by seed: realistic inputs for the compiler, in error-prone shapes.
+//! Makes random graphs by seed: realistic inputs for the planner, in error-prone shapes.
 //!
 //! A graph consists of motifs, each a few operations on existing nodes: elementwise chains, norms
 //! and softmax as one operation or as primitives, products with prologues and epilogues, gated
-//! pairs, residuals, views, reductions, conversions, gathers, convolutions, states. [`range`]
-//! tracks the numbers of every node, which gives a tolerance that correct results meet and wrong
+//! pairs, residuals, views, reductions, conversions, gathers, convolutions and states. [`range`]
+//! tracks the values of every node, which yields a tolerance that correct results meet and wrong
 //! ones rarely do. Some graphs have symbols; all runs of a seed share one graph.
 
 mod compute;
@@ -23,18 +23,20 @@ use warploom_core::base::{DType, Dim, Format, Shape, ShapeClass, Symbol};
 use warploom_core::ir::{NodeId, Op, OpClass};
 use warploom_core::reference::Data;
 
-/// Largest number of elements of a tensor.
+/// Maximum number of elements of a tensor.
 const MOST_ELEMENTS: u64 = 6000;
-/// The symbols and their ranges.
+/// The symbol of sequence lengths, with its lowest and highest value.
 const SEQ: (Symbol, u64, u64) = (Symbol::new("seq"), 1, 8);
+/// The symbol of positions in states, with its lowest and highest value.
 const PAST: (Symbol, u64, u64) = (Symbol::new("past"), 0, 5);
 
 /// Size limits of a random graph.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RandomLimits {
-    /// Number of nodes from which on no motif is added; at least 3.
+    /// A graph grows until it has a random number of nodes, from 3 to this. Its last motif may
+    /// exceed the number.
     pub nodes: u32,
-    /// Largest size of a chosen axis; at least 1.
+    /// Largest size that is chosen for an axis; at least 1.
     pub size: u64,
 }
 
@@ -44,7 +46,7 @@ impl Default for RandomLimits {
     }
 }
 
-/// The graph of a seed with the inputs of one run, ready for [`run_case`](super::run_case).
+/// Returns the graph of a seed with the inputs of one run, ready for [`run_case`](super::run_case).
 ///
 /// Runs differ in symbol values and bindings, and share the graph.
 pub fn random_case(seed: u64, run: u32, limits: &RandomLimits) -> Case {
@@ -63,12 +65,12 @@ fn made(seed: u64, run: u32, limits: &RandomLimits) -> Maker {
     maker
 }
 
-/// The ranges of the symbols of random graphs: one plan is valid for all runs of a seed.
+/// Returns the shape class of random graphs: one plan for it is valid for all runs of a seed.
 pub fn random_class() -> ShapeClass {
     [SEQ, PAST].iter().fold(ShapeClass::new(), |class, (s, low, high)| class.with(*s, *low, *high))
 }
 
-/// A node, with the range of its numbers.
+/// A node, with the range of its values.
 #[derive(Clone, Copy, Debug)]
 struct Known {
     id: NodeId,
@@ -83,7 +85,7 @@ struct Maker {
     known: Vec<Known>,
     /// The sizes shared by most tensors of this graph, innermost last.
     dims: Vec<Dim>,
-    /// The largest error of any part of a state.
+    /// The largest error of any value written to a state.
     state_error: f64,
     updates: bool,
     symbolic: bool,
@@ -130,7 +132,7 @@ impl Maker {
         self.random.below(end)
     }
 
-    /// True with a probability of `share` percent.
+    /// Returns true with a probability of `share` percent.
     fn chance(&mut self, share: u32) -> bool {
         self.random.below(100) < share
     }
@@ -139,7 +141,8 @@ impl Maker {
         all[self.random.below(all.len() as u32) as usize]
     }
 
-    /// Odd, even, one, next to powers of two; sometimes whole blocks of packed weights.
+    /// Returns a random size: odd, even, one, or next to a power of two; sometimes a multiple of
+    /// the block length of packed weights.
     fn size(&mut self) -> u64 {
         let sizes = [1, 1, 2, 3, 4, 5, 7, 8, 13, 16, 17, 31, 32, 32, 33, 48, 63, 64, 64, 65, 96];
         let most = self.limits.size;
@@ -164,7 +167,7 @@ impl Maker {
         dims
     }
 
-    /// Bounds of a size in the class of all runs.
+    /// Returns the lowest and the highest value of a size over all runs.
     fn bounds(&self, dim: &Dim) -> (u64, u64) {
         let (low, high) = random_class().bounds(dim).unwrap_or((0, i64::MAX));
         (low.max(0) as u64, high.max(0) as u64)
@@ -194,7 +197,7 @@ impl Maker {
         self.dims(x).last().cloned()
     }
 
-    /// The innermost size, if it is a constant and not 0.
+    /// Returns the innermost size, if it is a constant and not 0.
     fn last_number(&self, x: Known) -> Option<u64> {
         self.last(x)?.as_const().filter(|n| *n > 0).map(|n| n as u64)
     }
@@ -221,7 +224,7 @@ impl Maker {
         self.keep(id, if rounds { range.halved(dtype) } else { range })
     }
 
-    /// An existing node, mostly the newest, so that operations form chains.
+    /// Picks an existing node, mostly the newest, so that operations form chains.
     fn pick(&mut self, fits: impl Fn(&Maker, Known) -> bool) -> Option<Known> {
         let all: Vec<Known> = self.known.iter().copied().filter(|x| fits(self, *x)).collect();
         let newest = *all.last()?;
@@ -239,7 +242,7 @@ impl Maker {
         }
     }
 
-    /// A new input; by default with the sizes of existing tensors.
+    /// Adds an input; without `dims`, mostly with the sizes that tensors of this graph share.
     fn new_float(&mut self, dims: Option<Vec<Dim>>) -> Known {
         let dims = dims.unwrap_or_else(|| match self.chance(75) {
             true => self.dims.clone(),
@@ -261,7 +264,7 @@ impl Maker {
         self.keep(id, range)
     }
 
-    /// A new input of a 2-byte type: multiples of a quarter up to 2.
+    /// Adds an input of a 2-byte type: multiples of a quarter from -2 to 2.
     fn new_half(&mut self, dtype: DType, dims: &[Dim]) -> Known {
         let name = self.name("h");
         let shape: Shape = dims.iter().cloned().collect();
@@ -272,7 +275,7 @@ impl Maker {
         self.keep(id, Range::exact(-2.0, 2.0, 2))
     }
 
-    /// A new input of integers.
+    /// Adds an input of integers from `low` to `high`, or of bools.
     fn new_integers(&mut self, dtype: DType, dims: &[Dim], low: i32, high: i32) -> Known {
         let name = self.name(if dtype == DType::Bool { "c" } else { "i" });
         let shape: Shape = dims.iter().cloned().collect();
@@ -294,7 +297,7 @@ impl Maker {
         self.keep(id, range)
     }
 
-    /// A weight of numbers within 1, or within `scale`.
+    /// Adds a weight with values from `-scale` to `scale` or, for `F32`, sometimes from -1 to 1.
     fn weight(&mut self, dims: &[u64], format: Format, scale: f32) -> Known {
         let name = self.name("w");
         let count = dims.iter().product::<u64>() as usize;
@@ -329,8 +332,8 @@ impl Maker {
         }
     }
 
-    /// Makes all unread nodes outputs, and some others. Leaves become outputs only if there is no
-    /// other.
+    /// Makes all unread nodes outputs, and some others. A leaf becomes an output only if the graph
+    /// has no other result.
     fn finish(mut self) -> Case {
         let users = self.b.graph().users();
         let mut error = self.state_error;
@@ -386,7 +389,8 @@ mod tests {
         assert!(symbolic > 400 && exact > 50, "{symbolic} have symbols, {exact} are exact");
     }
 
-    /// The numbers of every node are within the predicted range, and on the predicted grid.
+    /// Checks that the values of every node are within the predicted range and on the predicted
+    /// grid.
     #[test]
     fn numbers_are_tame() {
         for seed in 0..300 {

@@ -1,4 +1,4 @@
-//! Motifs: small groups of related operations.
+//! Adds motifs, which are small groups of related operations, to random graphs.
 
 use super::{Known, Maker};
 use warploom_core::base::DType;
@@ -87,7 +87,7 @@ fn any(m: &mut Maker) -> Option<Known> {
     m.pick(|_, _| true)
 }
 
-/// A conversion to a 2-byte type, sometimes with operations and back.
+/// Adds a conversion to a 2-byte type, operations on the result, and sometimes the conversion back.
 fn in_halves(m: &mut Maker) -> Option<Known> {
     let x = m.float();
     let x = m.half(x)?;
@@ -104,7 +104,7 @@ fn in_halves(m: &mut Maker) -> Option<Known> {
     if m.chance(50) { m.cast(DType::F32, y) } else { Some(y) }
 }
 
-/// Optional elementwise operations before and after something.
+/// Adds `inner`, with optional elementwise operations before and after it.
 fn around(
     m: &mut Maker,
     x: Known,
@@ -122,7 +122,8 @@ fn around(
     Some(m.chain(y, after))
 }
 
-/// Adds an earlier result of the same shape, if one exists.
+/// Adds an earlier result of the same shape to `y`, or by chance returns `y` as it is; `None` if no
+/// such result exists.
 fn residual(m: &mut Maker, y: Known) -> Option<Known> {
     let shape = m.b.shape(y.id);
     if !m.chance(60) || m.dtype(y) != DType::F32 {
@@ -133,8 +134,8 @@ fn residual(m: &mut Maker, y: Known) -> Option<Known> {
     Some(m.tame(sum))
 }
 
-/// `act(gate) * up` of two products of one operand, or of the two parts of one product, and a
-/// product of that.
+/// Adds `act(gate) * up`, where gate and up are two products of one operand or the two halves of
+/// one product, and sometimes a product of the result.
 fn gated(m: &mut Maker) -> Option<Known> {
     let x = m.float();
     let x = m.tame(x);

@@ -1,4 +1,4 @@
-//! Views, and operations that move data.
+//! Adds views, and operations that move data, to random graphs.
 
 use super::super::build::halves;
 use super::range::Range;
@@ -15,7 +15,7 @@ impl Maker {
         Some(self.add(Op::Transpose(perm), &[x], x.range))
     }
 
-    /// Any view.
+    /// Adds a random view.
     pub(super) fn any_view(&mut self, x: Known) -> Option<Known> {
         match self.below(6) {
             0 | 1 => self.any_slice(x),
@@ -65,7 +65,7 @@ impl Maker {
         Some(self.add(Op::Slice { axis, start, len, step }, &[x], x.range))
     }
 
-    /// The two halves of the last axis.
+    /// Adds slices for the two halves of the last axis.
     pub(super) fn halves(&mut self, x: Known) -> Option<(Known, Known)> {
         let n = self.last_number(x)?;
         let axis = self.dims(x).len() - 1;
@@ -178,7 +178,7 @@ impl Maker {
         Some(self.add(Op::Pad { amounts, word }, &[x], range))
     }
 
-    /// Writes `x` to rows of a state and reads some of them.
+    /// Adds a write of `x` to rows of a state, and sometimes a read of its first rows.
     pub(super) fn update(&mut self, x: Known) -> Option<Known> {
         let dims = self.dims(x);
         let sizes: Option<Vec<u64>> = dims

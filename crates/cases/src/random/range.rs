@@ -1,9 +1,9 @@
-//! Interval analysis of the numbers of a node: bounds, the largest deviation of a device from the
-//! reference, and whether the numbers are exact.
+//! Interval analysis of the values of a node: bounds, the largest deviation of a device from the
+//! reference, and whether the values are exact.
 //!
 //! Multiples of `2^-grid` below `2^(24 - grid)` pass through additions, products and sums without
 //! rounding, in any order and on any device. Discontinuous operations (comparisons, rounding,
-//! conversions to integers, argmax) are applied only to such numbers. All others carry an error
+//! conversions to integers, argmax) are applied only to such values. All others carry an error
 //! bound, and an operation that would make it useless is not generated.
 
 use warploom_core::base::DType;
@@ -11,29 +11,29 @@ use warploom_core::ir::{BinaryOp, PoolKind, ReduceOp, UnaryOp};
 
 /// The unit in the last place of an `f32` near 1.
 const EPS: f64 = f32::EPSILON as f64;
-/// Bound on the magnitude of numbers.
+/// Bound on the magnitude of values.
 const MOST: f64 = 3000.0;
-/// Bound on errors, relative to the largest magnitude (or to 1, if that is smaller).
+/// Bound on errors, relative to the largest magnitude or, if it is below 1, to 1.
 const USEFUL: f64 = 5e-4;
 
-/// The numbers of a node.
+/// The range of a node's values.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Range {
     pub(super) low: f64,
     pub(super) high: f64,
     /// Largest deviation of a correct result from the reference.
     pub(super) error: f64,
-    /// `g` if every number is an exact multiple of `2^-g`.
+    /// `g` if every value is an exact multiple of `2^-g`.
     pub(super) grid: Option<i32>,
 }
 
 impl Range {
-    /// Exact numbers on a grid.
+    /// Returns the range of exact values on a grid.
     pub(super) fn exact(low: f64, high: f64, grid: i32) -> Range {
         Range { low, high, error: 0.0, grid: Some(grid) }
     }
 
-    /// Numbers equal to the reference's, not on a grid.
+    /// Returns the range of values that equal the reference's but are on no grid.
     pub(super) fn given(low: f64, high: f64) -> Range {
         Range { low, high, error: 0.0, grid: None }
     }
@@ -42,12 +42,13 @@ impl Range {
         self.grid.is_some()
     }
 
-    /// The largest magnitude.
+    /// Returns the largest magnitude.
     pub(super) fn most(&self) -> f64 {
         self.low.abs().max(self.high.abs())
     }
 
-    /// The result of `f32` arithmetic with this error; `None` if the error is too large.
+    /// Returns the range of a result of `f32` arithmetic with this error; `None` if the values or
+    /// the error are too large.
     pub(super) fn rounded(low: f64, high: f64, error: f64) -> Option<Range> {
         // The bounds are those of the reference, whose own roundings are within one ulp.
         let most = low.abs().max(high.abs());
@@ -56,7 +57,7 @@ impl Range {
         fine.then_some(Range { low: low - slack, high: high + slack, error, grid: None })
     }
 
-    /// The union of both ranges.
+    /// Returns the union of both ranges.
     pub(super) fn union(self, other: Range) -> Range {
         Range {
             low: self.low.min(other.low),
@@ -66,7 +67,8 @@ impl Range {
         }
     }
 
-    /// The same numbers rounded to a 2-byte type; an inexact number may round to either neighbour.
+    /// Returns the range after rounding to a 2-byte type; an inexact value may round to either
+    /// neighbour.
     pub(super) fn halved(self, dtype: DType) -> Range {
         let bits = if dtype == DType::F16 { 11 } else { 8 };
         let most = self.most();
@@ -78,7 +80,7 @@ impl Range {
         Range { low: self.low - place, high: self.high + place, error, grid: None }
     }
 
-    /// Exact if the bounds fit 24 bits of this grid.
+    /// Returns an exact range, if the bounds fit in 24 bits of this grid.
     fn on_grid(low: f64, high: f64, grid: Option<i32>) -> Option<Range> {
         let grid = grid?;
         let fits = low.abs().max(high.abs()) * 2f64.powi(grid) <= 16_777_216.0 && grid <= 16;
@@ -86,7 +88,7 @@ impl Range {
     }
 }
 
-/// `op(x)` of floats.
+/// Returns the range of `op(x)` for floats; `None` if it is not bounded well enough.
 pub(super) fn unary(op: UnaryOp, x: Range) -> Option<Range> {
     use UnaryOp as U;
     let Range { low, high, error, grid } = x;
@@ -141,7 +143,8 @@ fn positive(least: f64, enough: f64) -> Option<f64> {
     (least >= enough).then_some(least)
 }
 
-/// `op(a, b)` of floats; `same` if both are the same node.
+/// Returns the range of `op(a, b)` for floats; `None` if it is not bounded well enough. `same` is
+/// set if both operands are the same node.
 pub(super) fn binary(op: BinaryOp, a: Range, b: Range, same: bool) -> Option<Range> {
     use BinaryOp as B;
     let corners = |f: fn(f64, f64) -> f64| {
@@ -201,7 +204,7 @@ pub(super) fn binary(op: BinaryOp, a: Range, b: Range, same: bool) -> Option<Ran
     }
 }
 
-/// `op(a, b)` of integers, which wrap.
+/// Returns the range of `op(a, b)` for integers, which wrap.
 pub(super) fn integers(op: BinaryOp, dtype: DType, a: Range, b: Range) -> Range {
     use BinaryOp as B;
     if op.is_comparison() {
@@ -228,7 +231,7 @@ pub(super) fn integers(op: BinaryOp, dtype: DType, a: Range, b: Range) -> Range 
     }
 }
 
-/// The full range of an integer type or of `bool`.
+/// Returns the full range of an integer type or of `bool`.
 pub(super) fn whole(dtype: DType) -> Range {
     match dtype {
         DType::U32 => Range::exact(0.0, f64::from(u32::MAX), 0),
@@ -237,7 +240,8 @@ pub(super) fn whole(dtype: DType) -> Range {
     }
 }
 
-/// Conversion.
+/// Returns the range of a conversion; `None` if results could differ between devices or be too
+/// large.
 pub(super) fn cast(from: DType, to: DType, x: Range) -> Option<Range> {
     // A 2-byte float is an f32 with fewer digits.
     let from = if from.is_half() { DType::F32 } else { from };
@@ -257,12 +261,12 @@ pub(super) fn cast(from: DType, to: DType, x: Range) -> Option<Range> {
     }
 }
 
-/// Error of a sum of `n` numbers in ulps.
+/// Returns the error of a sum of `n` values in ulps.
 fn places(n: f64) -> f64 {
     16.0 + n.sqrt()
 }
 
-/// A reduction over `least` to `most` numbers.
+/// Returns the range of a reduction over `least` to `most` values.
 pub(super) fn reduce(op: ReduceOp, x: Range, least: f64, most: f64) -> Option<Range> {
     match op {
         ReduceOp::Sum => {
@@ -287,7 +291,7 @@ pub(super) fn reduce(op: ReduceOp, x: Range, least: f64, most: f64) -> Option<Ra
     }
 }
 
-/// Sums of `k` products.
+/// Returns the range of sums of `k` products.
 pub(super) fn products(a: Range, b: Range, k: f64) -> Option<Range> {
     let most = k * a.most() * b.most();
     let error =
@@ -297,13 +301,13 @@ pub(super) fn products(a: Range, b: Range, k: f64) -> Option<Range> {
     Range::on_grid(low, most, grid).or_else(|| Range::rounded(low, most, error))
 }
 
-/// Along rows of up to `n` numbers.
+/// Returns the range of a softmax.
 pub(super) fn softmax(x: Range) -> Option<Range> {
     let spread = (x.high - x.low).min(100.0);
     Range::rounded(0.0, 1.0, x.error + 2e-6 * (1.0 + spread))
 }
 
-/// RMSNorm and LayerNorm along rows of `n` numbers, before the weight.
+/// Returns the range of RMSNorm or LayerNorm along rows of `n` values, before the weight.
 pub(super) fn norm(x: Range, n: f64, eps: f64) -> Option<Range> {
     let most = n.sqrt().min(2.0 * x.most() / eps.sqrt());
     let scale = 1.0 / eps.sqrt();
@@ -312,7 +316,7 @@ pub(super) fn norm(x: Range, n: f64, eps: f64) -> Option<Range> {
     Range::rounded(-most, most, error + 2.0 * places(n) * EPS * most)
 }
 
-/// Windows of `n` numbers.
+/// Returns the range of pooling over windows of `n` values.
 pub(super) fn pool(kind: PoolKind, x: Range, n: f64) -> Option<Range> {
     match kind {
         PoolKind::Max => Some(x),
@@ -324,13 +328,13 @@ pub(super) fn pool(kind: PoolKind, x: Range, n: f64) -> Option<Range> {
     }
 }
 
-/// Pairs rotated by up to `angle`.
+/// Returns the range of pairs rotated by up to `angle`.
 pub(super) fn rope(x: Range, angle: f64) -> Option<Range> {
     let most = 1.42 * x.most();
     Range::rounded(-most, most, 1.42 * x.error + (6e-6 + EPS * angle) * most)
 }
 
-/// Attention with heads of `n` numbers.
+/// Returns the range of attention with heads of `n` elements.
 pub(super) fn attention(q: Range, k: Range, v: Range, n: f64, scale: f64) -> Option<Range> {
     let scores = products(q, k, n)?;
     let score_error = scale * scores.error + EPS * scale * scores.most();

@@ -4,10 +4,11 @@ use super::super::build::{Binding, Case};
 use warploom_core::ir::{Graph, NodeId, Op, OpClass, live, rewrite, verify};
 use warploom_core::reference::{self, Tensor};
 
-/// Simplifies a case while `fails` holds: keeps one output instead of several, makes an operand of
-/// an output the output, replaces an operation by an input, and replaces a result by an operand.
+/// Simplifies a case as long as `fails` holds for the result: keeps or drops one output, makes an
+/// operand of an output the only output, or replaces an operation with an input that has its value
+/// or with one of its operands.
 ///
-/// The returned case fails too; it is the given one if no smaller one does.
+/// The returned case fails too; it is the given one if no smaller one fails.
 pub fn shrink(case: &Case, fails: &mut dyn FnMut(&Case) -> bool) -> Case {
     let mut best = case.clone();
     loop {
@@ -22,7 +23,7 @@ pub fn shrink(case: &Case, fails: &mut dyn FnMut(&Case) -> bool) -> Case {
     }
 }
 
-/// Measure of a case: number of operations, outputs and nodes.
+/// Returns the measure of a case: number of operations, outputs and nodes.
 fn size(case: &Case) -> (usize, usize, usize) {
     let nodes = case.graph.nodes();
     let operations = nodes.iter().filter(|node| node.op.class() != OpClass::Leaf).count();
@@ -31,7 +32,7 @@ fn size(case: &Case) -> (usize, usize, usize) {
 
 type Make<'a> = Box<dyn Fn() -> Option<Case> + 'a>;
 
-/// Smaller cases, largest reductions first.
+/// Returns constructors of smaller cases, largest reductions first.
 fn smaller(case: &Case) -> Vec<Make<'_>> {
     let mut ways: Vec<Make<'_>> = Vec::new();
     if case.graph.outputs().len() > 1 {
@@ -85,7 +86,7 @@ fn with_outputs(case: &Case, keep: &dyn Fn(&String) -> bool) -> Option<Case> {
     pruned(case, graph, None)
 }
 
-/// Keeps a single output.
+/// Makes a node the only output.
 fn wanting(case: &Case, id: NodeId) -> Option<Case> {
     let mut graph = Graph::new(case.graph.name.clone());
     for node in case.graph.nodes() {
@@ -95,7 +96,8 @@ fn wanting(case: &Case, id: NodeId) -> Option<Case> {
     pruned(case, graph, None)
 }
 
-/// Replaces a node by an input with its value; the rows that an update writes become an output.
+/// Replaces a node with an input that holds its value. If the node writes rows to a state, these
+/// rows become an output.
 fn as_input(case: &Case, target: NodeId) -> Option<Case> {
     let tensors = case.tensors();
     let run = reference::eval(&case.graph, &case.symbols, &tensors).ok()?;
@@ -116,14 +118,15 @@ fn as_input(case: &Case, target: NodeId) -> Option<Case> {
     pruned(case, graph, Some((name, value)))
 }
 
-/// Replaces a node by one of its operands.
+/// Replaces a node with one of its operands.
 fn as_operand(case: &Case, target: NodeId, operand: NodeId) -> Option<Case> {
     let place = case.graph.node(target).inputs.iter().position(|input| *input == operand)?;
     let graph = rewrite(&case.graph, |_, id, _, inputs| Ok((id == target).then(|| inputs[place])));
     pruned(case, graph.ok()?, None)
 }
 
-/// The case after removing unused nodes; `None` if it is empty or invalid.
+/// Returns the case with this graph without its unused nodes, and with the binding `new`; `None` if
+/// the graph is invalid or nothing is left of it.
 fn pruned(case: &Case, graph: Graph, new: Option<(String, Tensor)>) -> Option<Case> {
     let graph = live(&graph);
     verify(&graph).ok()?;
@@ -152,7 +155,7 @@ mod tests {
     use warploom_core::error::Result;
     use warploom_core::ir::{BinaryOp, ReduceOp, UnaryOp};
 
-    /// The results of an implementation with three wrong operations.
+    /// Returns the results of an implementation with three wrong operations.
     fn wrong(case: &Case, tensors: &BTreeMap<String, Tensor>) -> Result<NamedBytes> {
         let graph = rewrite(&case.graph, |new, _, node, inputs| {
             let op = match &node.op {

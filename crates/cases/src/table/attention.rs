@@ -1,4 +1,5 @@
-//! Attention: decode and prefill, grouped heads, windows, caches longer than the visible keys.
+//! Attention: decode and prefill, grouped heads, windows, and KV caches longer than the visible
+//! keys. Flash attention and flash decoding kernels run these cases.
 
 use crate::build::{Build, Case};
 use crate::compare::Tolerance;
@@ -8,7 +9,7 @@ use warploom_core::reference::Data;
 
 const CLOSE: Tolerance = Tolerance { atol: 2e-5, rtol: 2e-5, eps_count: 0.0, nmse: 1e-7 };
 
-/// One case: sizes and visibility.
+/// The sizes and visible keys of one case.
 #[derive(Clone, Copy)]
 struct Row {
     tokens: u64,
@@ -146,7 +147,7 @@ fn layouts(table: &mut Vec<Case>) {
     table.push(b.done(y));
 }
 
-/// Tokens of several sequences with one table of keys.
+/// Adds cases with tokens of several sequences whose keys share one table.
 fn spans(table: &mut Vec<Case>) {
     // First and one past the last key of each token: adjacent, a gap, a single key, none, and out
     // of range.

@@ -1,4 +1,4 @@
-//! Attention whose queries and weights may be rounded to f16 (`ComputeMode::F16`).
+//! Attention whose queries and softmax weights may be rounded to f16 (`ComputeMode::F16`).
 
 use crate::build::{Build, Case};
 use crate::compare::Tolerance;
@@ -8,7 +8,7 @@ use warploom_core::reference::Data;
 
 const CLOSE: Tolerance = Tolerance { atol: 2e-5, rtol: 2e-5, eps_count: 0.0, nmse: 1e-7 };
 
-/// One case: sizes and visibility.
+/// The sizes and visible keys of one case.
 #[derive(Clone, Copy)]
 struct Row {
     tokens: u64,
@@ -52,8 +52,8 @@ impl Row {
         self.made(name, |_, y| y)
     }
 
-    /// With queries, keys and values of these scales, alternating between the scale and its inverse
-    /// by token.
+    /// Builds the case with queries, keys and values of these scales, alternating between the scale
+    /// and its inverse by token.
     fn scaled(&self, name: &str, [q_size, k_size, v_size]: [f32; 3]) -> Case {
         // Errors are proportional to the scale.
         let close = Tolerance { atol: CLOSE.atol * f64::from(v_size), ..CLOSE };
@@ -111,7 +111,7 @@ pub(super) fn add(table: &mut Vec<Case>) {
     table.push(turned());
 }
 
-/// With a negative scale, the lowest score has the largest weight.
+/// Builds a case with a negative scale: the lowest score has the largest weight.
 fn turned() -> Case {
     let mut b = Build::new("attention_f16/scale_below_zero").within(CLOSE);
     let q = b.f32("q", [20, 4, 64]);
@@ -127,7 +127,8 @@ fn turned() -> Case {
     b.done(y)
 }
 
-/// Keys after the visible ones are not finite: their weight is 0, but 0 times them is not.
+/// Builds a case whose keys and values after the visible ones are NaN: their weight is 0, but 0
+/// times NaN is not.
 fn garbage_behind() -> Case {
     let mut b = Build::new("attention_f16/not_finite_behind").within(CLOSE);
     let q = b.f32("q", [20, 4, 32]);

@@ -1,11 +1,11 @@
-//! Several operations, for fusion: chains, diamonds, prologues and epilogues of anchors.
+//! Operations that fusion may combine: chains, diamonds, prologues and epilogues of anchors.
 
 use crate::build::{Build, Case};
 use crate::compare::Tolerance;
 use warploom_core::base::{DType, Dim, Format, Shape};
 use warploom_core::ir::{BinaryOp, NodeId, Op, ReduceOp, UnaryOp};
 
-/// A few more roundings than one operation has.
+/// Tolerance for a few more roundings than one operation has.
 const LOOSE: Tolerance = Tolerance { atol: 1e-5, rtol: 1e-5, eps_count: 0.0, nmse: 1e-7 };
 
 fn binary(b: &mut Build, op: BinaryOp, x: NodeId, y: NodeId) -> NodeId {
@@ -45,7 +45,7 @@ fn long_chain(n: u64) -> Case {
     b.done(y)
 }
 
-/// One result with several readers that are combined again.
+/// Builds a case in which several operations read one result, and their results are combined.
 fn diamond() -> Case {
     let mut b = Build::new("chain/diamond").within(LOOSE);
     let x = b.f32("x", [5, 31]);
@@ -56,7 +56,7 @@ fn diamond() -> Case {
     b.done(y)
 }
 
-/// More operands than the bindings of a kernel at WebGPU's default limits.
+/// Builds a case with more operands than a kernel has bindings at WebGPU's default limits.
 fn many_operands() -> Case {
     let mut b = Build::new("chain/twelve_operands").within(LOOSE);
     let mut y = b.f32("x0", [4, 9]);
@@ -79,7 +79,7 @@ fn masked_softmax() -> Case {
     b.done(y)
 }
 
-/// RMSNorm as primitives, for pattern matching.
+/// Builds a case with RMSNorm as primitives, for pattern matching.
 fn spelled_rms_norm() -> Case {
     let mut b = Build::new("chain/rms_norm_in_primitives").within(LOOSE);
     let x = b.f32("x", [4, 65]);
@@ -94,7 +94,7 @@ fn spelled_rms_norm() -> Case {
     b.done(y)
 }
 
-/// A prologue, a product, and an epilogue with a residual.
+/// Builds a case for fusion into an anchor: a prologue, a product, and an epilogue with a residual.
 fn around_linear() -> Case {
     let tolerance = Tolerance { atol: 5e-4, rtol: 1e-5, eps_count: 0.0, nmse: 1e-6 };
     let mut b = Build::new("chain/around_linear").within(tolerance);
@@ -110,7 +110,7 @@ fn around_linear() -> Case {
     b.done(y)
 }
 
-/// Floats converted to conditions, to indices, and back.
+/// Builds a case that converts floats to conditions, to indices, and back.
 fn types() -> Case {
     let mut b = Build::new("chain/types");
     let x = b.f32("x", [4, 33]);
@@ -126,7 +126,8 @@ fn types() -> Case {
     b.done(y)
 }
 
-/// An intermediate that is also an output, twice under different names, and a view of it.
+/// Builds a case with an intermediate that is also an output under two names; a view of it is
+/// another output.
 fn several_outputs() -> Case {
     let mut b = Build::new("chain/several_outputs").within(LOOSE);
     let x = b.f32("x", [5, 7]);
@@ -158,7 +159,7 @@ fn output_of_input() -> Case {
     b.done(x)
 }
 
-/// Sizes that are zero for one value of the symbol.
+/// Builds a case with a size that is zero for one value of the symbol.
 fn half_empty_graph(past: u64) -> Case {
     let mut b = Build::new(format!("chain/empty_for_some/past{past}"));
     let past = b.symbol("past", past);

@@ -1,4 +1,4 @@
-//! Convolutions and pooling: stride, asymmetric padding, dilation, groups.
+//! Convolutions and pooling: stride, asymmetric padding, dilation and groups.
 
 use crate::build::{Build, Case};
 use crate::compare::Tolerance;

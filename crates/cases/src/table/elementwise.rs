@@ -7,7 +7,7 @@ use warploom_core::base::{DType, Shape};
 use warploom_core::ir::{BinaryOp, Op, UnaryOp};
 use warploom_core::reference::Data;
 
-/// Numbers of every sign and magnitude.
+/// Values of every sign and magnitude.
 const AWKWARD: [f32; 21] = [
     0.0,
     -0.0,
@@ -50,7 +50,7 @@ pub(super) fn add(table: &mut Vec<Case>) {
     casts(table);
 }
 
-/// Tolerance and domain of each function.
+/// Returns the tolerance of a function, and the operand values to test it with.
 fn domain(op: UnaryOp, b: &Build) -> (Tolerance, Vec<f32>) {
     let mut random = b.random("x");
     let mut with = |extra: &[f32], low: f32, high: f32| {
@@ -150,7 +150,8 @@ fn binary_f32(op: BinaryOp) -> Case {
     b.done(z)
 }
 
-/// Pairs of integers that overflow, divide by zero, and are equal.
+/// Builds a case with pairs of integers, among them pairs that overflow, divide by zero or are
+/// equal.
 fn binary_i32(op: BinaryOp) -> Case {
     let pairs = [
         (7, 3),

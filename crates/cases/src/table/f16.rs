@@ -23,8 +23,8 @@ pub(super) fn add(table: &mut Vec<Case>) {
     }
 }
 
-/// One ulp, since a number near a midpoint may round to either neighbour; for sums of `k` products
-/// also their own rounding error.
+/// Returns a tolerance of one ulp, since a value near a midpoint may round to either neighbour; for
+/// sums of `k` products, their own rounding error is added.
 fn close(dtype: DType, k: u64) -> Tolerance {
     let rtol = if dtype == DType::F16 { 2f64.powi(-10) } else { 2f64.powi(-7) };
     Tolerance { rtol, nmse: 1e-4, ..Tolerance::product(k) }
@@ -349,7 +349,7 @@ fn states(table: &mut Vec<Case>, dtype: DType) {
     table.push(b.done(y));
 }
 
-/// Weights in a 2-byte format, read by operations other than products.
+/// Adds a case with weights in a 2-byte format that operations other than `Op::Linear` read.
 fn stored(table: &mut Vec<Case>, dtype: DType) {
     let mut b = Build::new(format!("half_precision/{dtype}/stored_weights"))
         .within(Tolerance { atol: 1e-4, ..Tolerance::product(64) });

@@ -7,7 +7,7 @@ use warploom_core::ir::{NodeId, Op, RopePairs};
 use warploom_core::reference::Data;
 
 const CLOSE: Tolerance = Tolerance { atol: 2e-5, rtol: 2e-5, eps_count: 0.0, nmse: 1e-7 };
-/// A number near the midpoint of two f16 values may round to either.
+/// Tolerance for rounding to f16: a value near the midpoint of two f16 values may round to either.
 const ROUNDED: Tolerance = Tolerance { atol: 2e-3, rtol: 2e-3, eps_count: 0.0, nmse: 1e-5 };
 
 pub(super) fn add(table: &mut Vec<Case>) {
@@ -33,7 +33,7 @@ pub(super) fn add(table: &mut Vec<Case>) {
     }
 }
 
-/// `dims`: tokens, keys, heads, heads of keys, elements of a head.
+/// Builds a case with these numbers of tokens, keys, query heads, key heads and elements per head.
 fn attention([tokens, keys, heads, kv_heads, head_dim]: [u64; 5], window: Option<u32>) -> Case {
     let window_name = window.map_or(String::new(), |n| format!("_window{n}"));
     let name = format!("f16_kv/{tokens}t{keys}k{heads}h{kv_heads}kv{head_dim}d{window_name}");
@@ -57,7 +57,7 @@ fn spans(head_dim: u64) -> Case {
     b.done(y)
 }
 
-/// Heads that begin within a word.
+/// Builds a case with heads that begin within a word.
 fn odd_places() -> Case {
     let mut b = Build::new("f16_kv/odd_places").within(CLOSE);
     let q = b.f32("q", [3, 2, 8]);
@@ -82,7 +82,8 @@ fn heads_outermost() -> Case {
     b.done(y)
 }
 
-/// Queries, new keys and new values (f16) of a decoder layer: `[seq, 4, 32]`, `[seq, 2, 32]` twice.
+/// Returns the queries `[seq, 4, 32]` of a decoder layer, and its new keys and values, both f16 and
+/// `[seq, 2, 32]`.
 fn made(b: &mut Build, pairs: RopePairs, seq: &Dim, positions: NodeId) -> [NodeId; 3] {
     let x = b.f32("x", [seq.clone(), Dim::new(64)]);
     let frequencies = b.f32("frequencies", [16]);
@@ -116,7 +117,7 @@ fn cached(pairs: RopePairs, past: u64, seq: u64) -> Case {
     b.done(y)
 }
 
-/// The same for one token of each of several sequences.
+/// Same as [`cached`], for one token of each of several sequences.
 fn scattered(pairs: RopePairs) -> Case {
     let name = format!("f16_kv/scattered/{pairs:?}").to_lowercase();
     let mut b = Build::new(name).within(ROUNDED);

@@ -1,8 +1,8 @@
 //! Fused activation quantisation: products in sequence, of which the first may quantise its result
 //! for the next; and attention before a product.
 //!
-//! As in [`super::int8`], no quantised number lies near the midpoint of two integers: a product
-//! adds little to such numbers, and attention over one key returns its value.
+//! As in [`super::int8`], no quantised value lies near the midpoint of two integers: products add
+//! little to values that are far from midpoints, and attention over one key returns its value.
 
 use super::int8::{INT8, gains, row, rows};
 use crate::build::{Build, Case};
@@ -11,15 +11,16 @@ use warploom_core::base::{Dim, Format, Shape};
 use warploom_core::ir::{BinaryOp, NodeId, Op, UnaryOp};
 use warploom_core::reference::Data;
 
-/// The second product depends on the scales and the integers of its operand, so both are subject to
-/// `f32` rounding.
+/// Tolerance for the second product: rounding errors of the first product reach it through the
+/// quantised operand.
 const CLOSE: Tolerance = Tolerance { atol: 1e-3, rtol: 1e-5, eps_count: 0.0, nmse: 1e-10 };
 
 /// Scale of a product's contribution to rows that are far from midpoints: hundredths of a
 /// quantisation step.
 const LITTLE: f32 = 1e-5;
 
-/// Columns between two products: for a single row of x, short rows get no fused quantisation.
+/// Returns the number of columns of the first product's result. A single row needs more, since
+/// short rows get no fused quantisation.
 fn columns(m: u64) -> u64 {
     if m == 1 { 2048 } else { 96 }
 }
@@ -29,19 +30,19 @@ fn times(b: &mut Build, x: NodeId, by: f32) -> NodeId {
     b.op(Op::Binary(BinaryOp::Mul), &[x, by])
 }
 
-/// The same scale for products of `columns` columns.
+/// Returns [`LITTLE`], adjusted to products over `columns` columns.
 fn little_of(columns: u64) -> f32 {
     LITTLE * (64.0 / columns as f32).sqrt()
 }
 
-/// A product added to `base`, and products of the sum: with or without a norm, with weights in each
-/// format.
+/// Builds a case with a product added to `base`, and for each format a product of the sum, which is
+/// first normalised if `norm` is set.
 fn residual(formats: &[Format], norm: bool, m: u64) -> Case {
     let n = formats.iter().map(|f| f.block_len()).max().unwrap_or(32).max(columns(m));
     residual_of(Format::Q4_0, formats, norm, [m, n])
 }
 
-/// The same with `m` rows of `n` columns, produced by weights of the format `first`.
+/// Same as [`residual`], with `m` rows of `n` columns, produced by weights of the format `first`.
 fn residual_of(first: Format, formats: &[Format], norm: bool, [m, n]: [u64; 2]) -> Case {
     let kind = if norm { "norm" } else { "plain" };
     let names: Vec<String> = formats.iter().map(|f| f.to_string()).collect();
@@ -78,12 +79,13 @@ fn residual_of(first: Format, formats: &[Format], norm: bool, [m, n]: [u64; 2]) 
     b.done(both)
 }
 
-/// Gate times up, added to rows that are far from midpoints, and the next product.
+/// Builds a case with a gated product (gate times up), its sum with rows far from midpoints, and a
+/// product of the sum.
 fn gated(format: Format, m: u64) -> Case {
     gated_by(Format::Q4_1, format, m)
 }
 
-/// The same with gate and up in the format `first`.
+/// Same as [`gated`], with gate and up in the format `first`.
 fn gated_by(first: Format, format: Format, m: u64) -> Case {
     let n = format.block_len().max(columns(m));
     let by = if first == Format::Q4_1 { String::new() } else { format!("by_{first}/") };
@@ -105,7 +107,7 @@ fn gated_by(first: Format, format: Format, m: u64) -> Case {
     b.done(y)
 }
 
-/// Attention of `m` tokens over one key, and a product of its result.
+/// Builds a case with attention of `m` tokens over one key, and a product of its result.
 fn attention(format: Format, head_dim: u64, m: u64) -> Case {
     let heads = (format.block_len() / head_dim).max(columns(m).div_ceil(head_dim));
     let mut b =

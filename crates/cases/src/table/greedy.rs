@@ -1,5 +1,6 @@
-//! The best token of a row: equal to `argmax` for valid rows; for invalid ones the reason replaces
-//! the token, and `argmax` gives the index of the first NaN.
+//! The best token of a row (`Op::Greedy`). It equals `Op::ArgMax` for valid rows. For rows with NaN
+//! or without a finite maximum, the reason replaces the token; `Op::ArgMax` returns the index of
+//! the first NaN, if there is one.
 
 use super::MANY;
 use crate::build::{Build, Case};
@@ -50,7 +51,7 @@ pub(super) fn add(table: &mut Vec<Case>) {
     table.push(b.done(y));
 }
 
-/// Rows of `n` numbers: most with a fault at an end, or at a boundary of slices, chunks or
+/// Returns rows of `n` values: most with a fault at an end, or at a boundary of slices, chunks or
 /// workgroups.
 fn rows(n: usize) -> Vec<Vec<f32>> {
     let usual = |i: usize| (i * 37 % 101) as f32 - 50.0;

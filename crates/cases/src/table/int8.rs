@@ -1,7 +1,7 @@
 //! Products with activation quantisation to 8 bits.
 //!
-//! The rounding of a number near the midpoint of two integers depends on the last bit of a
-//! quotient, in which devices may differ. So no number here lies near a midpoint.
+//! The rounding of a value near the midpoint of two integers depends on the last bit of a quotient,
+//! in which devices may differ. So no value here lies near a midpoint.
 
 use crate::build::{Build, Case};
 use crate::compare::Tolerance;
@@ -11,8 +11,8 @@ use warploom_core::reference::Data;
 
 pub(super) const INT8: Op = Op::Linear { mode: ComputeMode::Int8 };
 
-/// A row of `k` numbers: in each block integer multiples of a step, the largest 127, all others
-/// offset by up to 0.4.
+/// Returns a row of `k` values. In each block, one value is -127 times a step, which determines the
+/// scale; the others differ by at most 0.4 steps from an integer multiple.
 pub(super) fn row(b: &Build, name: &str, k: u64) -> Vec<f32> {
     let mut random = b.random(name);
     let mut values = Vec::new();
@@ -31,7 +31,7 @@ pub(super) fn rows(b: &mut Build, name: &str, m: Dim, count: u64, k: u64) -> Nod
     b.input(name, Shape::new([m, Dim::from(k)]), Data::F32(values))
 }
 
-/// Norm weights: powers of two keep numbers away from midpoints.
+/// Returns norm weights: powers of two, which keep values away from midpoints.
 pub(super) fn gains(k: u64) -> Vec<f32> {
     (0..k).map(|i| [0.5, 2.0, 1.0][i as usize % 3]).collect()
 }
@@ -48,7 +48,8 @@ fn linear(format: Format, m: u64, n: u64, k: u64) -> Case {
     b.done(y)
 }
 
-/// Rows of x with gaps between them, at an offset that is not a multiple of four.
+/// Builds a case with rows of x that have gaps between them, at an offset that is not a multiple of
+/// four.
 fn gapped(format: Format) -> Case {
     let k = 2 * format.block_len();
     let mut b = case(format!("{format}/gapped_rows"), k);
@@ -65,7 +66,7 @@ fn gapped(format: Format) -> Case {
     b.done(y)
 }
 
-/// A norm before the product, then gate and up, and a product of their product.
+/// Builds a case with a norm, gate and up products of its result, and their product.
 fn feed_forward(format: Format, m: u64) -> Case {
     let k = format.block_len().max(64);
     // A product of sums is not a sum, so no magnitude is available.
@@ -90,7 +91,8 @@ fn feed_forward(format: Format, m: u64) -> Case {
     b.done(y)
 }
 
-/// Three products of one operand: the first is doubled, the second rounded to f16.
+/// Builds a case with three products of one operand: the first is doubled, the second rounded to
+/// f16.
 fn three(format: Format, m: u64) -> Case {
     let k = 2 * format.block_len();
     // A last-bit difference of a sum may give the neighbouring f16.

@@ -5,7 +5,7 @@ use crate::compare::Tolerance;
 use warploom_core::base::{Dim, Format, Shape};
 use warploom_core::ir::Op;
 
-/// x `[m, k]`, weight `[n, k]`.
+/// Builds a case with x `[m, k]` and a weight `[n, k]`.
 fn linear(name: &str, format: Format, m: u64, n: u64, k: u64) -> Case {
     let mut b =
         Build::new(format!("linear/{}/{name}", format.name())).within(Tolerance::product(k));
@@ -56,11 +56,11 @@ pub(super) fn add(table: &mut Vec<Case>) {
     }
 }
 
-/// Block formats that represent all others for the row counts at which kernels switch.
+/// Formats that represent all block formats at the row counts at which kernels switch.
 const EVERY_ROW_COUNT: [Format; 5] =
     [Format::Q4_0, Format::Q4_1, Format::Q8_0, Format::Q4K, Format::Q6K];
 
-/// Merged weights, one of which is also read separately.
+/// Builds a case with merged weights, one of which is also read separately.
 fn merged(format: Format) -> Case {
     let k = format.block_len().max(64);
     let mut b = Build::new(format!("linear/merged/{format}")).within(Tolerance::product(k));
@@ -74,8 +74,8 @@ fn merged(format: Format) -> Case {
     b.done(y)
 }
 
-/// Products that a plan may merge, each viewed as heads; the rows of the weights begin at offsets
-/// that most devices cannot bind.
+/// Builds a case with products that a plan may merge, each viewed as heads; the rows of the weights
+/// begin at offsets that most devices cannot bind.
 fn query_key_value(m: u64, format: Format) -> Case {
     let k = format.block_len().max(64);
     // The outputs are views of products, so no magnitude is available.
@@ -93,7 +93,7 @@ fn query_key_value(m: u64, format: Format) -> Case {
     b.finish()
 }
 
-/// Rows of x with gaps between them, as in a slice of a wider tensor.
+/// Builds a case with rows of x that have gaps between them, as in a slice of a wider tensor.
 fn gapped(format: Format) -> Case {
     let k = 2 * format.block_len().max(16);
     let mut b =

@@ -1,4 +1,5 @@
-//! Products whose operands may be rounded to f16 (`ComputeMode::F16`).
+//! Products whose operands may be rounded to f16 (`ComputeMode::F16`). Those with a large k may run
+//! with split-K.
 
 use crate::build::{Build, Case, halves};
 use crate::compare::Tolerance;
@@ -20,8 +21,8 @@ fn linear(format: Format, m: u64, n: u64, k: u64) -> Case {
     b.done(y)
 }
 
-/// Rows of x beyond the range of f16, with gaps between them, at an offset that is not a multiple
-/// of four.
+/// Builds a case with rows of x beyond the range of f16, with gaps between them, at an offset that
+/// is not a multiple of four.
 fn sizes(format: Format) -> Case {
     let k = 4 * format.block_len().max(32);
     let mut b = case(format!("{format}/rows_of_all_sizes"), k);
@@ -39,7 +40,8 @@ fn sizes(format: Format) -> Case {
     b.done(y)
 }
 
-/// Products of one operand: gate times up, one added to itself, one rounded to f16.
+/// Builds a case with products of one operand: a gated pair (gate times up), one added to itself,
+/// and one rounded to f16.
 fn together(format: Format, m: u64) -> Case {
     let k = 2 * format.block_len().max(64);
     // A product of sums is not a sum, so no magnitude is available; an f16 may be the neighbouring
@@ -64,7 +66,7 @@ fn together(format: Format, m: u64) -> Case {
     b.done(all)
 }
 
-/// Products after their own norm, with rows of several magnitudes and a residual.
+/// Builds a case with a norm of rows of several magnitudes, a product of the result and a residual.
 fn normed(format: Format, m: u64, k: u64) -> Case {
     let tolerance = Tolerance { atol: 1e-3, rtol: 1e-3, eps_count: 0.0, nmse: 1e-6 };
     let mut b = case(format!("normed/{format}/m{m}_k{k}"), k).within(tolerance);
@@ -85,7 +87,8 @@ fn normed(format: Format, m: u64, k: u64) -> Case {
     b.done(y)
 }
 
-/// A product added to rows of several magnitudes, and products of the sum, with or without a norm.
+/// Builds a case with a product added to rows of several magnitudes, and products of the sum, which
+/// is first normalised if `norm` is set.
 fn fused_quant(format: Format, norm: bool, m: u64, n: u64) -> Case {
     let tolerance = Tolerance { atol: 1e-3, rtol: 1e-3, eps_count: 0.0, nmse: 1e-6 };
     let kind = if norm { "norm" } else { "plain" };
@@ -124,7 +127,7 @@ fn fused_quant(format: Format, norm: bool, m: u64, n: u64) -> Case {
     b.done(all)
 }
 
-/// Gate times up, and a product of the result.
+/// Builds a case with a gated product (gate times up), and a product of the result.
 fn gated(format: Format, m: u64, n: u64) -> Case {
     let tolerance = Tolerance { atol: 1e-3, rtol: 1e-3, eps_count: 0.0, nmse: 1e-6 };
     let mut b = case(format!("fused_quant/gated/{format}/m{m}_n{n}"), n).within(tolerance);
@@ -140,7 +143,7 @@ fn gated(format: Format, m: u64, n: u64) -> Case {
     b.done(y)
 }
 
-/// A 2-byte operand with a weight of the same type, and a residual.
+/// Builds a case with a 2-byte operand, a weight of the same type, and a residual.
 fn converted(dtype: DType, m: u64) -> Case {
     let (n, k) = (50, 64);
     // The residual has no magnitude.

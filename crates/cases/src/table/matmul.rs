@@ -1,4 +1,4 @@
-//! Products of two computed tensors: sizes near tile sizes, batches, transposed operands.
+//! Products of two computed tensors: sizes near tile sizes, batches and transposed operands.
 
 use super::MANY;
 use crate::build::{Build, Case};

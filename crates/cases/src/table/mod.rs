@@ -1,8 +1,8 @@
 //! The table: every operation over the sizes and layouts at which kernels fail.
 //!
-//! Sizes of 0, 1, next to powers of two, and beyond the limit of a dispatch dimension; operands
-//! with gaps, permuted axes, or repeated elements; symbols bound to several values. Other sizes are
-//! small, so the reference computes the whole table in seconds.
+//! Sizes are 0, 1, next to powers of two, and beyond the limit of a dispatch dimension; operands
+//! have gaps, permuted axes or repeated elements; symbols are bound to several values. Other sizes
+//! are small, so the reference computes the whole table in seconds.
 
 mod attention;
 mod attention_f16;
@@ -31,7 +31,7 @@ use super::build::Case;
 /// More rows than the workgroups in one dispatch dimension (65,535).
 const MANY: u64 = 70_000;
 
-/// Every case, in a stable order.
+/// Returns every case, in a stable order.
 pub fn cases() -> Vec<Case> {
     let mut table = Vec::new();
     elementwise::add(&mut table);

@@ -9,7 +9,7 @@ use warploom_core::reference::Data;
 
 const CLOSE: Tolerance = Tolerance { atol: 1e-5, rtol: 1e-5, eps_count: 0.0, nmse: 1e-7 };
 
-/// The norm of x `[.., n]` with its own weights; `layer` selects the norm.
+/// Adds RMSNorm or, if `layer` is set, LayerNorm of x `[.., n]`, with new weights.
 fn norm(b: &mut Build, layer: bool, eps: f32, x: NodeId, n: u64) -> NodeId {
     let w = b.weight("w", &[n], Format::F32);
     if layer {
@@ -72,7 +72,7 @@ pub(super) fn add(table: &mut Vec<Case>) {
     table.push(b.done(y));
 }
 
-/// A mean much larger than the deviation: a difference of squares would cancel.
+/// Adds a case with a mean much larger than the deviation: a difference of squares would cancel.
 fn offset(table: &mut Vec<Case>) {
     let loose = Tolerance { atol: 2e-3, rtol: 1e-3, eps_count: 0.0, nmse: 1e-6 };
     let mut b = Build::new("layer_norm/offset").within(loose).note("mean 1000, deviation 1");

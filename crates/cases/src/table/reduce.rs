@@ -1,4 +1,4 @@
-//! Reductions over every choice of axes, argmax with ties, softmax with infinities.
+//! Reductions over every choice of axes, argmax with ties, and softmax with infinities.
 
 use super::MANY;
 use crate::build::{Build, Case};

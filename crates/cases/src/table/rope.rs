@@ -1,4 +1,4 @@
-//! Rotary position embedding: both pair orders, partially rotated heads, large positions.
+//! Rotary position embedding: both pair orders, partially rotated heads and large positions.
 
 use crate::build::{Build, Case};
 use crate::compare::Tolerance;
@@ -6,13 +6,14 @@ use warploom_core::base::{Dim, Format, Shape};
 use warploom_core::ir::{BinaryOp, NodeId, Op, RopePairs};
 use warploom_core::reference::Data;
 
-/// An angle has a relative error of about 1e-7, so the error grows with the position.
+/// Returns the tolerance for positions up to `last_position`: an angle has a relative error of
+/// about 1e-7, so the error grows with the position.
 fn within(last_position: i32) -> Tolerance {
     let atol = 1e-5 + 4e-6 * f64::from(last_position);
     Tolerance { nmse: 1e-6, ..Tolerance::absolute(atol) }
 }
 
-/// Frequencies `10000^(-2j / rot_dim)`, as in models.
+/// Adds the frequencies `10000^(-2j / rot_dim)`, as in models.
 fn frequencies(b: &mut Build, rot_dim: usize) -> NodeId {
     let values: Vec<f32> =
         (0..rot_dim / 2).map(|j| 10_000f64.powf(-2.0 * j as f64 / rot_dim as f64) as f32).collect();
@@ -53,7 +54,7 @@ pub(super) fn add(table: &mut Vec<Case>) {
     table.push(any_positions());
 }
 
-/// Positions are data: the graph is the same for any position of the sequence.
+/// Builds a case whose positions are data: the graph is the same for any position of the sequence.
 fn symbolic(pairs: RopePairs, seq: u64) -> Case {
     let order = if pairs == RopePairs::Half { "half" } else { "interleaved" };
     let mut b = Build::new(format!("rope/{order}/symbol/seq{seq}")).within(within(40));
@@ -66,7 +67,7 @@ fn symbolic(pairs: RopePairs, seq: u64) -> Case {
     b.done(y)
 }
 
-/// Queries adjacent to keys and values in one product.
+/// Builds a case that rotates a slice of columns, as of a product of queries, keys and values.
 fn slice_of_qkv(pairs: RopePairs) -> Case {
     let order = if pairs == RopePairs::Half { "half" } else { "interleaved" };
     let mut b = Build::new(format!("rope/{order}/slice_of_qkv")).within(within(8));
@@ -79,7 +80,8 @@ fn slice_of_qkv(pairs: RopePairs) -> Case {
     b.done(y)
 }
 
-/// The result of a product with bias, rotated; with `read`, the unrotated result has a reader too.
+/// Builds a case that rotates a product with bias; if `read` is set, another operation reads the
+/// unrotated result.
 fn of_a_biased_product(pairs: RopePairs, seq: u64, read: bool) -> Case {
     let order = if pairs == RopePairs::Half { "half" } else { "interleaved" };
     let also = if read { "_read" } else { "" };
@@ -103,7 +105,7 @@ fn of_a_biased_product(pairs: RopePairs, seq: u64, read: bool) -> Case {
     b.done(y)
 }
 
-/// Not consecutive, repeated, and negative.
+/// Builds a case with positions that are non-consecutive, repeated or negative.
 fn any_positions() -> Case {
     let mut b = Build::new("rope/any_positions").within(within(20));
     let x = b.f32("x", [5, 2, 16]);

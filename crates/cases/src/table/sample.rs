@@ -1,6 +1,6 @@
 //! Sampling: each filter, ties, forbidden and invalid rows, and both paths of the kernel.
 //!
-//! All are exact: weights are integers, so every device must sample the same token.
+//! All cases are exact: sampling weights are integers, so every device must sample the same token.
 
 use super::MANY;
 use crate::build::{Build, Case};
@@ -14,7 +14,7 @@ use warploom_core::sampling::weight::NATURAL;
 const PLAIN: SampleParams =
     SampleParams { scale: NATURAL, top_k: 0, top_p: u32::MAX, min_p: 0, seed: 11, position: 0 };
 const GREEDY: SampleParams = SampleParams { scale: 0.0, top_k: 1, ..PLAIN };
-/// The default of the command line.
+/// The defaults of the command line.
 const USUAL: SampleParams = SampleParams {
     scale: NATURAL / 0.8,
     top_k: 40,
@@ -22,7 +22,8 @@ const USUAL: SampleParams = SampleParams {
     min_p: 0x0666_6666,
     ..PLAIN
 };
-/// One of each: every filter alone and combined, below and above what the kernel sorts.
+/// All kinds of parameters: every filter by itself and combined, below and above the sizes that the
+/// kernel sorts.
 const ALL: [SampleParams; 14] = [
     PLAIN,
     GREEDY,
@@ -89,7 +90,7 @@ fn words(draws: &[SampleParams]) -> Data {
     Data::U32(draws.iter().flat_map(SampleParams::words).collect())
 }
 
-/// One row of logits per draw.
+/// Builds a case with one row of logits for each of the parameters in `draws`.
 fn drawn(mut b: Build, shape: [u64; 2], values: Vec<f32>, draws: &[SampleParams]) -> Case {
     let x = b.input("x", Shape::new(shape), Data::F32(values));
     let draws = b.input("draws", Shape::new([shape[0], SampleParams::WORDS as u64]), words(draws));
@@ -97,7 +98,7 @@ fn drawn(mut b: Build, shape: [u64; 2], values: Vec<f32>, draws: &[SampleParams]
     b.done(y)
 }
 
-/// Logits from -8 to 8, mostly distinct.
+/// Returns logits from -8 to 8, mostly distinct.
 fn spread(count: usize) -> Vec<f32> {
     (0..count as u32)
         .map(|i| (i.wrapping_mul(0x9e37_79b1) >> 8) as f32 / 1_048_576.0 - 8.0)

@@ -1,4 +1,4 @@
-//! States: written at symbolic offsets, in chains, and read through views.
+//! States that are written at symbolic offsets or in chains, and read through views.
 
 use crate::build::{Build, Case};
 use crate::compare::Tolerance;
@@ -51,7 +51,7 @@ fn symbolic(past: u64, seq: u64) -> Case {
     b.done(y)
 }
 
-/// Keys and values written to a cache and read back, as in a decoder.
+/// Builds a case with a KV cache: keys and values are written and read back, as in a decoder.
 fn cached_attention(past: u64, seq: u64) -> Case {
     let mut b = Build::new(format!("update/attention/past{past}_seq{seq}")).within(CLOSE);
     let (past, seq) = (b.symbol("past", past), b.symbol("seq", seq));
@@ -67,7 +67,8 @@ fn cached_attention(past: u64, seq: u64) -> Case {
     b.done(y)
 }
 
-/// Written three times, the last over the first, with reads in between.
+/// Builds a case with a state that is written three times, with reads in between; the third write
+/// overlaps the first.
 fn chain() -> Case {
     let mut b = Build::new("update/chain");
     let state = b.zero_state("state", &[6, 3]);
@@ -96,7 +97,7 @@ fn two_states() -> Case {
     b.done(y)
 }
 
-/// Reads the previous contents of a state, then overwrites it.
+/// Builds a case that reads the previous contents of a state, then overwrites it.
 fn read_before() -> Case {
     let mut b = Build::new("update/read_before").note("the reader must come first");
     let state = b.state("state", &[4, 3]);
@@ -116,7 +117,7 @@ fn strided_source() -> Case {
     b.done(y)
 }
 
-/// The state is the only result.
+/// Builds a case whose state is the only result.
 fn unread() -> Case {
     let mut b = Build::new("update/no_output");
     let state = b.zero_state("state", &[4, 3]);
@@ -133,7 +134,7 @@ fn untouched() -> Case {
     b.done(y)
 }
 
-/// Rows written to given indices; rows out of range are dropped.
+/// Builds a case that writes rows of a state at these indices; those out of range are dropped.
 fn scattered(name: &str, rows: &[i32]) -> Case {
     let mut b = Build::new(format!("scatter/{name}"));
     let state = b.state("state", &[8, 5]);
@@ -143,7 +144,8 @@ fn scattered(name: &str, rows: &[i32]) -> Case {
     b.done(y)
 }
 
-/// Keys of several sequences, each a slice of a product's row, written to a table and read there.
+/// Builds a case with keys of several sequences, each a slice of a product's row, that are written
+/// to a table and read there.
 fn scattered_heads() -> Case {
     let mut b = Build::new("scatter/heads_of_a_product").within(CLOSE);
     let state = b.state("state", &[12, 2, 300]);

@@ -1,5 +1,5 @@
-//! Products that a vendor's GEMM library may compute: sizes for which it pays and odd ones, 2-byte
-//! operands with 2-byte and 4-byte results, and epilogues.
+//! Products that a vendor's GEMM library may compute: sizes at which it is faster and odd sizes,
+//! 2-byte operands with 2-byte and 4-byte results, and epilogues.
 
 use crate::build::{Build, Case};
 use crate::compare::Tolerance;
@@ -33,7 +33,7 @@ pub(super) fn add(table: &mut Vec<Case>) {
     }
 }
 
-/// One rounding to the type, plus the error of a sum of `k` products.
+/// Returns the tolerance for one rounding to the type plus the error of a sum of `k` products.
 fn close(dtype: DType, k: u64) -> Tolerance {
     let rtol = if dtype == DType::F16 { 2f64.powi(-10) } else { 2f64.powi(-7) };
     Tolerance { rtol, nmse: 1e-4, ..Tolerance::product(k) }
@@ -43,7 +43,8 @@ fn wide(b: &mut Build, x: NodeId) -> NodeId {
     b.op(Op::Cast(DType::F32), &[x])
 }
 
-/// `[m, k]` times `[k, n]`, with 2-byte elements or, with `to_wide`, 4-byte ones.
+/// Builds a case with `[m, k]` times `[k, n]`; the result has 2-byte elements or, with `to_wide`,
+/// 4-byte ones.
 fn product(dtype: DType, (m, k, n): (u64, u64, u64), to_wide: bool) -> Case {
     let (to, tolerance) = match to_wide {
         true => (DType::F32, Tolerance::product(k)),
@@ -126,7 +127,7 @@ fn operands(table: &mut Vec<Case>, dtype: DType) {
     }
 }
 
-/// A product of a product, with rounding operations in between.
+/// Adds cases with a product of a product, and operations in between that round.
 fn chains(table: &mut Vec<Case>, dtype: DType) {
     let one = close(dtype, 32);
     // An intermediate result may round to the other neighbour.
@@ -157,7 +158,7 @@ fn single((m, k, n): (u64, u64, u64)) -> Case {
     b.done(z)
 }
 
-/// The epilogue of a product.
+/// Adds the epilogue with this name to a product `y` with `n` columns.
 fn finished(b: &mut Build, name: &str, y: NodeId, n: u64) -> NodeId {
     let mut y = y;
     if name.starts_with("bias") {
@@ -171,7 +172,8 @@ fn finished(b: &mut Build, name: &str, y: NodeId, n: u64) -> NodeId {
     }
 }
 
-/// Values derived from sums have no sum of absolute values as a magnitude.
+/// Returns the tolerance for values derived from sums, for which no sum of absolute values is
+/// available as a magnitude.
 fn behind() -> Tolerance {
     Tolerance { atol: 2e-5, rtol: 1e-5, eps_count: 0.0, nmse: 1e-10 }
 }

@@ -68,7 +68,7 @@ pub(super) fn add(table: &mut Vec<Case>) {
     expands(table);
 }
 
-/// The last position of a sequence, and every second one.
+/// Adds cases with symbolic sizes: the last row of a sequence, every second row, and merged heads.
 fn symbolic(table: &mut Vec<Case>) {
     for n in [2, 5, 64] {
         let mut b = Build::new(format!("views/last_row/seq{n}"));

@@ -1,7 +1,7 @@
 //! Checksummed JSON files: a header line, then the body.
 //!
 //! ```text
-//! warploom-plan 1 <blake3 of the rest, in hex> <bytes of the rest>
+//! warploom-plan 1 <BLAKE3 hash of the body, in hex> <length of the body in bytes>
 //! {"name":..}
 //! ```
 //!
@@ -12,32 +12,32 @@ use serde::de::DeserializeOwned;
 
 use crate::error::{Error, Result};
 
-/// Largest header line in bytes.
+/// Maximum length of the header line in bytes.
 const MAX_HEAD: usize = 128;
 
-/// A kind of file.
+/// A file format with a checksummed header.
 #[derive(Clone, Copy, Debug)]
 pub struct Checksummed {
-    /// Its first word.
+    /// First word of the header.
     pub magic: &'static str,
-    /// Version of the layout.
+    /// Version of the format.
     pub version: u32,
-    /// The name used in errors.
+    /// Name of this kind of file, for errors.
     pub what: &'static str,
-    /// Largest file in bytes.
+    /// Maximum size of a file in bytes.
     pub max_bytes: usize,
 }
 
 impl Checksummed {
-    /// A bad-file error.
+    /// Creates a bad-file error whose message begins with the kind of file.
     pub fn bad(&self, what: impl std::fmt::Display) -> Error {
         Error::bad_file(format!("{}: {what}", self.what))
     }
 
-    /// Serialises a value. Deterministic: equal values give equal bytes.
+    /// Serialises a value as the bytes of a file. Equal values produce equal bytes.
     ///
     /// # Errors
-    /// Invalid if JSON cannot represent the value, or if it exceeds the size that `read` accepts.
+    /// Invalid if JSON cannot represent the value, or if the file would exceed `max_bytes`.
     pub fn write(&self, value: &impl Serialize) -> Result<Vec<u8>> {
         let body = serde_json::to_vec(value).map_err(|e| {
             Error::invalid(format!("{} cannot be written", self.what)).with_source(e)
@@ -54,11 +54,11 @@ impl Checksummed {
         Ok(bytes)
     }
 
-    /// Parses the bytes of a file.
+    /// Checks the bytes of a file and returns the value that it stores.
     ///
     /// # Errors
-    /// Bad file, with the problem and its position: another kind or version, damaged, or an invalid
-    /// value.
+    /// Bad file, with the problem and its position, if the file is too large, damaged, or of a
+    /// different kind or version, or if it contains an invalid value.
     pub fn read<T: DeserializeOwned>(&self, bytes: &[u8]) -> Result<T> {
         if bytes.len() > self.max_bytes {
             return Err(self.bad(format!("{} bytes, at most {}", bytes.len(), self.max_bytes)));
@@ -95,7 +95,7 @@ impl Checksummed {
     }
 }
 
-/// Splits the header line from the body.
+/// Splits the header line from the body; the error is the text of a message.
 fn split(bytes: &[u8]) -> Result<(&str, &[u8]), String> {
     let end = bytes.iter().take(MAX_HEAD).position(|byte| *byte == b'\n');
     let end = end.ok_or_else(|| format!("offset 0: no first line in {MAX_HEAD} bytes"))?;

@@ -1,4 +1,4 @@
-//! Shape buckets: the ranges of symbols for which one plan is valid.
+//! Shape classes (buckets): the ranges of symbols for which one plan is valid.
 
 use std::fmt;
 
@@ -16,17 +16,17 @@ pub struct ShapeClass {
 }
 
 impl ShapeClass {
-    /// No symbols.
+    /// Creates a class without symbols.
     pub fn new() -> ShapeClass {
         ShapeClass::default()
     }
 
-    /// Each symbol fixed to its value.
+    /// Creates a class that fixes each symbol to its value.
     pub fn exact(values: &SymbolValues) -> ShapeClass {
         values.iter().fold(ShapeClass::new(), |class, (s, v)| class.with(s, v, v))
     }
 
-    /// Adds a symbol from `low` to `high`.
+    /// Sets the range of a symbol to `low..=high`.
     pub fn with(mut self, symbol: Symbol, low: u64, high: u64) -> ShapeClass {
         self.ranges.retain(|(s, ..)| *s != symbol);
         self.ranges.push((symbol, low, high));
@@ -34,23 +34,24 @@ impl ShapeClass {
         self
     }
 
-    /// Every symbol with its bounds.
+    /// Returns every symbol with its lower and upper bound, both inclusive.
     pub fn ranges(&self) -> &[(Symbol, u64, u64)] {
         &self.ranges
     }
 
-    /// Whether these values lie within the ranges.
+    /// Whether these values bind every symbol of the class within its range.
     pub fn contains(&self, values: &SymbolValues) -> bool {
         self.ranges.iter().all(|(s, low, high)| {
             values.get(*s).is_some_and(|value| (*low..=*high).contains(&value))
         })
     }
 
-    /// Bounds of a size in this class, by interval arithmetic: conservative, and exact if each
-    /// symbol occurs once.
+    /// Computes the inclusive lower and upper bound of a size in this class by interval arithmetic.
+    /// The bounds are conservative, and exact if each symbol occurs once.
     ///
     /// # Errors
-    /// Invalid if the class does not bound a symbol, or if a size exceeds 64 bits.
+    /// Invalid if the class does not bound a symbol, if a divisor may be zero, or if a value does
+    /// not fit in 64 bits.
     pub fn bounds(&self, dim: &Dim) -> Result<(i64, i64)> {
         dim.bounds(&|symbol| {
             let found = self.ranges.iter().find(|(s, ..)| *s == symbol);
@@ -60,10 +61,10 @@ impl ShapeClass {
         })
     }
 
-    /// Upper bound of a size in this class.
+    /// Computes the upper bound of a size in this class.
     ///
     /// # Errors
-    /// Those of [`ShapeClass::bounds`], and invalid if the bound is negative.
+    /// Same as [`ShapeClass::bounds`], and invalid if the bound is negative.
     pub fn upper(&self, dim: &Dim) -> Result<u64> {
         let (_, high) = self.bounds(dim)?;
         u64::try_from(high)

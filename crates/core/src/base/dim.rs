@@ -3,7 +3,7 @@
 //! A [`Dim`] is kept in a normal form, a sum of products of atoms with integer coefficients, so
 //! that `past + seq` equals `seq + past` and `2*n - n` equals `n` by plain comparison. Division,
 //! remainder, minimum and maximum are opaque atoms over normal forms. They fold if both operands
-//! are constants, and a division also if it is exact for every term.
+//! are constants, and a division also if the divisor divides the constant and every coefficient.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use super::symbol::{Symbol, SymbolValues};
 use crate::error::{Error, Result};
 
-/// A factor that is opaque to the normal form.
+/// A factor of a term, which the normal form does not expand.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 enum Atom {
     Symbol(Symbol),
@@ -26,12 +26,12 @@ enum Atom {
 
 type Product = Vec<Atom>;
 
-/// An integer expression over symbols; see the module documentation.
+/// An integer expression over symbols, in the normal form that the module documentation describes.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Dim {
     /// The constant term.
     constant: i64,
-    /// Products of atoms (sorted) with their non-zero coefficients.
+    /// The other terms: products of sorted atoms, each with its non-zero coefficient.
     terms: BTreeMap<ProductKey, i64>,
 }
 
@@ -54,12 +54,12 @@ impl<'de> Deserialize<'de> for ProductKey {
 }
 
 impl Dim {
-    /// A plain number.
+    /// Creates a constant.
     pub const fn new(value: i64) -> Dim {
         Dim { constant: value, terms: BTreeMap::new() }
     }
 
-    /// A symbol.
+    /// Creates the expression that consists of one symbol.
     pub fn symbol(symbol: Symbol) -> Dim {
         Dim::atom(Atom::Symbol(symbol))
     }
@@ -68,22 +68,23 @@ impl Dim {
         Dim { constant: 0, terms: BTreeMap::from([(ProductKey(vec![atom]), 1)]) }
     }
 
-    /// The constant value, or `None` if a symbol occurs.
+    /// Returns the constant value, or `None` if the expression is not constant.
     pub fn as_const(&self) -> Option<i64> {
         self.terms.is_empty().then_some(self.constant)
     }
 
-    /// Whether it is a multiple of `n` for all values of its symbols.
+    /// Whether the constant and every coefficient are multiples of `n`, so that the size is one in
+    /// every run.
     pub fn is_multiple_of(&self, n: i64) -> bool {
         n != 0 && self.constant % n == 0 && self.terms.values().all(|factor| factor % n == 0)
     }
 
-    /// Whether it is the constant `value`.
+    /// Whether the expression is the constant `value`.
     pub fn is(&self, value: i64) -> bool {
         self.as_const() == Some(value)
     }
 
-    /// `floor(self / other)`.
+    /// Returns `floor(self / other)`, for a positive `other`.
     pub fn floor_div(&self, other: &Dim) -> Dim {
         // Checked: `i64::MIN / -1`, which a file may contain, stays an expression.
         if let (Some(a), Some(b)) = (self.as_const(), other.as_const())
@@ -105,12 +106,12 @@ impl Dim {
         Dim::atom(Atom::FloorDiv(self.clone(), other.clone()))
     }
 
-    /// `ceil(self / other)`, for a positive `other`.
+    /// Returns `ceil(self / other)`, for a positive `other`.
     pub fn ceil_div(&self, other: &Dim) -> Dim {
         (self.clone() + other.clone() - Dim::new(1)).floor_div(other)
     }
 
-    /// The non-negative remainder.
+    /// Returns the non-negative remainder of `self / other`.
     pub fn modulo(&self, other: &Dim) -> Dim {
         if let (Some(a), Some(b)) = (self.as_const(), other.as_const())
             && let Some(remainder) = a.checked_rem_euclid(b)
@@ -120,7 +121,7 @@ impl Dim {
         Dim::atom(Atom::Mod(self.clone(), other.clone()))
     }
 
-    /// The minimum of two sizes.
+    /// Returns the minimum of two sizes.
     pub fn minimum(&self, other: &Dim) -> Dim {
         match (self.as_const(), other.as_const()) {
             (Some(a), Some(b)) => Dim::new(a.min(b)),
@@ -129,7 +130,7 @@ impl Dim {
         }
     }
 
-    /// The maximum of two sizes.
+    /// Returns the maximum of two sizes.
     pub fn maximum(&self, other: &Dim) -> Dim {
         match (self.as_const(), other.as_const()) {
             (Some(a), Some(b)) => Dim::new(a.max(b)),
@@ -138,7 +139,11 @@ impl Dim {
         }
     }
 
-    /// The value under these bindings; an error names a missing symbol, or reports 64-bit overflow.
+    /// Evaluates the expression under these bindings.
+    ///
+    /// # Errors
+    /// Invalid if a symbol is not bound, if a divisor is zero, or if a value does not fit in 64
+    /// bits.
     pub fn eval(&self, values: &SymbolValues) -> Result<i64> {
         let overflow = || Error::invalid(format!("size {self} does not fit 64 bits"));
         let mut sum = self.constant;
@@ -152,14 +157,18 @@ impl Dim {
         Ok(sum)
     }
 
-    /// The value as a size; negative values are an error as well.
+    /// Evaluates the expression as a size.
+    ///
+    /// # Errors
+    /// Same as [`Dim::eval`], and invalid if the value is negative.
     pub fn eval_size(&self, values: &SymbolValues) -> Result<u64> {
         let value = self.eval(values)?;
         u64::try_from(value)
             .map_err(|_| Error::invalid(format!("size {self} is {value}, negative")))
     }
 
-    /// Bounds by interval arithmetic, if each symbol lies in the range that `range` returns.
+    /// Computes the inclusive lower and upper bound of the expression by interval arithmetic;
+    /// `range` returns those of a symbol.
     pub(super) fn bounds(
         &self,
         range: &dyn Fn(Symbol) -> Result<(i64, i64)>,
@@ -185,7 +194,7 @@ impl Dim {
         Ok((low, high))
     }
 
-    /// Replaces a symbol with an expression.
+    /// Returns this expression with every occurrence of `symbol` replaced with `by`.
     pub fn substitute(&self, symbol: Symbol, by: &Dim) -> Dim {
         let mut sum = Dim::new(self.constant);
         for (product, factor) in &self.terms {
@@ -198,7 +207,8 @@ impl Dim {
         sum
     }
 
-    /// Whether it is in normal form. All arithmetic preserves it; a file may contain anything.
+    /// Whether the expression is in normal form. All arithmetic preserves normal form, but a file
+    /// may contain anything.
     pub fn is_normal(&self) -> bool {
         self.terms.iter().all(|(product, factor)| {
             let atoms = &product.0;
@@ -209,7 +219,7 @@ impl Dim {
         })
     }
 
-    /// Every symbol that occurs, without duplicates, sorted.
+    /// Returns every symbol that occurs, sorted and without duplicates.
     pub fn symbols(&self) -> Vec<Symbol> {
         let mut found = Vec::new();
         self.collect_symbols(&mut found);
@@ -363,7 +373,8 @@ impl Mul for Dim {
 macro_rules! from_integer {
     ($($ty:ty),*) => {$(
         impl From<$ty> for Dim {
-            /// Sizes beyond `i64::MAX` saturate; no tensor is that large.
+            /// Converts an integer; values above `i64::MAX` saturate, since no tensor is that
+            /// large.
             fn from(value: $ty) -> Dim {
                 Dim::new(i64::try_from(value).unwrap_or(i64::MAX))
             }

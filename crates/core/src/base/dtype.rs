@@ -7,22 +7,22 @@ use serde::{Deserialize, Serialize};
 /// The type of one element of a tensor in a graph.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum DType {
-    /// 32-bit IEEE 754.
+    /// 32-bit IEEE 754 float.
     F32,
-    /// 16-bit IEEE 754.
+    /// 16-bit IEEE 754 float.
     F16,
-    /// The upper 16 bits of an `F32`.
+    /// bfloat16: the upper 16 bits of an `F32`.
     BF16,
-    /// 32-bit two's complement.
+    /// 32-bit signed integer.
     I32,
-    /// 32-bit unsigned.
+    /// 32-bit unsigned integer.
     U32,
     /// A boolean, stored as a `U32` that is 0 or 1.
     Bool,
 }
 
 impl DType {
-    /// Bytes of one element in memory.
+    /// Returns the size of one element in bytes.
     pub const fn bytes(self) -> u64 {
         match self {
             DType::F32 | DType::I32 | DType::U32 | DType::Bool => 4,
@@ -30,17 +30,17 @@ impl DType {
         }
     }
 
-    /// Whether two elements share a word: `f16` and `bf16`.
+    /// Whether an element takes 2 bytes: `f16` and `bf16`.
     pub const fn is_half(self) -> bool {
         self.bytes() == 2
     }
 
-    /// Whether arithmetic on it is floating point.
+    /// Whether this is a floating-point type.
     pub const fn is_float(self) -> bool {
         matches!(self, DType::F32 | DType::F16 | DType::BF16)
     }
 
-    /// The lower-case name: `f32`, `bool`.
+    /// Returns the lowercase name, such as `f32` or `bool`.
     pub const fn name(self) -> &'static str {
         match self {
             DType::F32 => "f32",
@@ -59,12 +59,12 @@ impl fmt::Display for DType {
     }
 }
 
-/// Storage of a weight's numbers: plain elements, or blocks with shared scales.
+/// Storage format of a weight: plain elements, or blocks with shared scales.
 ///
-/// The block formats are those of ggml and BitNet; `quant` defines each.
+/// The block formats in files are those of ggml and BitNet; `quant` defines each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Format {
-    /// Plain elements.
+    /// Plain elements of this type.
     Plain(DType),
     /// 32 weights in 18 bytes: one f16 scale, 4-bit values minus 8.
     Q4_0,
@@ -84,11 +84,12 @@ pub enum Format {
     Q4K,
     /// 256 weights in 176 bytes: 8 sub-blocks with 6-bit scales and minima, 5-bit values.
     Q5K,
-    /// 256 weights in 210 bytes: 16 sub-blocks with 8-bit scales, 6-bit values.
+    /// 256 weights in 210 bytes: 16 sub-blocks with 8-bit scales, 6-bit values minus 32.
     Q6K,
     /// 32 weights in 18 bytes: f16 scale, 4-bit indices into a table of 16 non-uniform values.
     IQ4NL,
-    /// 256 weights in 136 bytes: 8 sub-blocks with 6-bit scales, 4-bit indices into that table.
+    /// 256 weights in 136 bytes: 8 sub-blocks with 6-bit scales, 4-bit indices into the table of
+    /// `IQ4NL`.
     IQ4XS,
     /// 32 weights in 17 bytes: a power-of-two scale, 4-bit floats.
     MXFP4,
@@ -99,16 +100,18 @@ pub enum Format {
     /// 128 ternary weights in 36 bytes: f32 scale, 2-bit values. BitNet's files store one scale per
     /// tensor; weights are repacked on load.
     I2S,
-    /// 2048 weights in 1680 bytes: eight blocks of `Q6K`, interleaved by field. A GPU weight
-    /// layout: not a file format, not read on the CPU.
+    /// 2048 weights in 1680 bytes: eight blocks of `Q6K`, interleaved by field. This is a GPU
+    /// weight layout, not a file format; the CPU does not read it.
     Q6Kx8,
-    /// 64 weights in 68 bytes: two blocks of `Q8_0`, interleaved by field. A GPU weight layout: not
-    /// a file format, not read on the CPU.
+    /// 64 weights in 68 bytes: two blocks of `Q8_0`, interleaved by field. This is a GPU weight
+    /// layout, not a file format; the CPU does not read it.
     Q8_0x2,
-    /// 256 weights in 272 bytes: eight blocks of `Q8_0`, interleaved by field, for rows of whole
-    /// groups. A GPU weight layout: not a file format, not read on the CPU.
+    /// 256 weights in 272 bytes: eight blocks of `Q8_0`, interleaved by field, for row lengths that
+    /// are multiples of 256. This is a GPU weight layout, not a file format; the CPU does not read
+    /// it.
     Q8_0x8,
-    /// 256 weights in 144 bytes: eight blocks of `Q4_0` in the layout of `Q8_0x8`.
+    /// 256 weights in 144 bytes: eight blocks of `Q4_0`, interleaved by field. This is a GPU weight
+    /// layout, not a file format; the CPU does not read it.
     Q4_0x8,
 }
 
@@ -139,13 +142,13 @@ impl Format {
         Format::I2S,
     ];
 
-    /// GPU weight layouts, in addition to the file formats of [`Format::ALL`].
+    /// Every GPU weight layout; [`Format::ALL`] lists the file formats.
     pub const KEPT: [Format; 4] = [Format::Q6Kx8, Format::Q8_0x2, Format::Q8_0x8, Format::Q4_0x8];
 
-    /// The weight layout in which a GPU stores rows of `columns` weights of this format: the same
-    /// numbers, reordered for its kernels by `quant::keep`. `grouped` prefers groups of 256
-    /// weights. This pays if most rows have at least 2,048 columns; shorter rows leave threads of
-    /// those kernels idle.
+    /// Returns the weight layout in which a GPU stores rows of `columns` weights of this format:
+    /// the same values, reordered for its kernels by `quant::keep`, or the format itself if there
+    /// is no such layout. `grouped` prefers groups of 256 weights. That is faster if most rows have
+    /// at least 2,048 columns; shorter rows leave threads of those kernels idle.
     pub const fn kept(self, columns: u64, grouped: bool) -> Format {
         match self {
             Format::Q6K if columns.is_multiple_of(Format::Q6Kx8.block_len()) => Format::Q6Kx8,
@@ -160,7 +163,7 @@ impl Format {
         }
     }
 
-    /// Weights in one block (1 for plain elements).
+    /// Returns the number of weights in a block, 1 for plain elements.
     pub const fn block_len(self) -> u64 {
         match self {
             Format::Plain(_) => 1,
@@ -175,7 +178,7 @@ impl Format {
         }
     }
 
-    /// Bytes of one block.
+    /// Returns the size of a block in bytes.
     pub const fn block_bytes(self) -> u64 {
         match self {
             Format::Plain(dtype) => dtype.bytes(),
@@ -202,7 +205,8 @@ impl Format {
         }
     }
 
-    /// Bytes of `elements` weights, or `None` if they do not fill whole blocks or overflow.
+    /// Returns the size of `elements` weights in bytes, or `None` if they do not fill whole blocks
+    /// or the size overflows.
     pub const fn bytes(self, elements: u64) -> Option<u64> {
         if !elements.is_multiple_of(self.block_len()) {
             return None;
@@ -210,7 +214,7 @@ impl Format {
         (elements / self.block_len()).checked_mul(self.block_bytes())
     }
 
-    /// The lower-case name in assets, engines and reports: `q4_k`, `f16`.
+    /// Returns the lowercase name that assets, engines and reports use, such as `q4_k` or `f16`.
     pub const fn name(self) -> &'static str {
         match self {
             Format::Plain(dtype) => dtype.name(),
@@ -237,12 +241,12 @@ impl Format {
         }
     }
 
-    /// Whether it is a GPU weight layout, which the CPU does not read.
+    /// Whether this is a GPU weight layout, which the CPU does not read.
     pub const fn is_kept(self) -> bool {
         matches!(self, Format::Q6Kx8 | Format::Q8_0x2 | Format::Q8_0x8 | Format::Q4_0x8)
     }
 
-    /// Whether the numbers are packed in blocks.
+    /// Whether weights are packed in blocks.
     pub const fn is_quantised(self) -> bool {
         !matches!(self, Format::Plain(_))
     }

@@ -1,4 +1,4 @@
-//! Position of a tensor's elements in its buffer: an offset and a stride per dimension.
+//! Positions of a tensor's elements in its buffer: an offset, and a stride for each dimension.
 
 use serde::{Deserialize, Serialize};
 use smallvec::SmallVec;
@@ -11,12 +11,12 @@ use super::shape::Shape;
 pub struct Layout {
     /// Offset of the first element.
     pub offset: Dim,
-    /// Distance between consecutive indices, in elements, per dimension.
+    /// For each dimension, the distance between consecutive indices, in elements.
     pub strides: SmallVec<[Dim; 4]>,
 }
 
 impl Layout {
-    /// Row-major without gaps, at offset 0.
+    /// Creates the row-major layout without gaps, at offset 0.
     pub fn contiguous(shape: &Shape) -> Layout {
         let mut strides: SmallVec<[Dim; 4]> = SmallVec::new();
         let mut step = Dim::new(1);
@@ -28,7 +28,7 @@ impl Layout {
         Layout { offset: Dim::new(0), strides }
     }
 
-    /// Whether the elements of `shape` are row-major without gaps, at any offset.
+    /// Whether a tensor of `shape` is stored in row-major order without gaps, at any offset.
     ///
     /// The stride of a dimension of size 1 is ignored.
     pub fn is_contiguous(&self, shape: &Shape) -> bool {
@@ -40,7 +40,7 @@ impl Layout {
             .all(|(dim, (a, b))| dim.is(1) || a == b)
     }
 
-    /// The layout broadcast to the larger shape `to`: strides of repeated dimensions become 0.
+    /// Broadcasts the layout to the larger shape `to`: strides of repeated dimensions become 0.
     ///
     /// `from` is this tensor's own shape, which must broadcast to `to`.
     ///

@@ -1,7 +1,7 @@
-//! The lowest layer: the numbers, names and platform differences that all other code uses.
+//! The lowest layer: sizes, element types, names and platform differences that all other code uses.
 //!
-//! Independent of graphs, devices and files. Only `platform` contains types that differ between
-//! native and browser builds; all modules above use its aliases.
+//! This module is independent of graphs and devices. Only `platform` contains types that differ
+//! between native and browser builds; all other modules use its aliases.
 
 mod checksummed;
 mod class;
@@ -14,8 +14,8 @@ pub mod platform;
 pub mod shape;
 pub mod symbol;
 
-/// `Debug` for a type whose fields are handles or too many to read: prints its name and an
-/// identifying field.
+/// Implements `Debug` for a type whose fields are handles, or too numerous to read. Prints the name
+/// of the type and the given fields.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! debug_as {

@@ -18,22 +18,22 @@ fn lock<T>(shared: &Shared<T>) -> MutexGuard<'_, Cell<T>> {
     shared.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The callback's end. If it is dropped unused, the receiver gets `None`.
+/// The sending end, for the callback. If it is dropped unused, the receiver returns `None`.
 #[derive(Debug)]
 pub struct Sender<T>(Shared<T>);
 
-/// The end that a future awaits.
+/// The receiving end, which is a future.
 #[derive(Debug)]
 pub struct Receiver<T>(Shared<T>);
 
-/// Creates a connected pair.
+/// Creates a channel.
 pub fn channel<T>() -> (Sender<T>, Receiver<T>) {
     let shared = Arc::new(Mutex::new(Cell { value: None, closed: false, waker: None }));
     (Sender(Arc::clone(&shared)), Receiver(shared))
 }
 
 impl<T> Sender<T> {
-    /// Sends the value.
+    /// Sends the value and wakes the receiver.
     pub fn send(self, value: T) {
         lock(&self.0).value = Some(value);
     }
@@ -53,7 +53,7 @@ impl<T> Drop for Sender<T> {
 }
 
 impl<T> Receiver<T> {
-    /// Whether awaiting it would return at once.
+    /// Whether awaiting the receiver would return immediately.
     pub fn is_ready(&self) -> bool {
         lock(&self.0).closed
     }

@@ -1,13 +1,14 @@
 //! All differences between native and browser builds.
 //!
-//! A browser's GPU objects belong to one thread and every result is a promise. So the futures of
-//! the provider traits are `Send` on native builds only, and only native builds can block.
+//! In a browser, GPU objects belong to one thread and every result arrives through a promise. So
+//! the futures of the provider traits are `Send` on native builds only, and only native builds can
+//! block.
 
 use std::future::Future;
 use std::pin::{Pin, pin};
 use std::task::{Context, Poll, Waker};
 
-/// Whether this is a browser build: blocking is impossible, and errors are asynchronous.
+/// Whether this is a browser build, in which blocking is impossible and errors are asynchronous.
 pub const BROWSER: bool = cfg!(target_arch = "wasm32");
 
 /// A boxed future, `Send` on native builds only.
@@ -17,12 +18,12 @@ pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 #[cfg(target_arch = "wasm32")]
 pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + 'a>>;
 
-/// `Send + Sync` on native builds, nothing in a browser.
+/// Requires `Send + Sync` on native builds, nothing in a browser.
 #[cfg(not(target_arch = "wasm32"))]
 pub trait MaybeSend: Send + Sync {}
 #[cfg(not(target_arch = "wasm32"))]
 impl<T: Send + Sync + ?Sized> MaybeSend for T {}
-/// `Send + Sync` on native builds, nothing in a browser.
+/// Requires `Send + Sync` on native builds, nothing in a browser.
 #[cfg(target_arch = "wasm32")]
 pub trait MaybeSend {}
 #[cfg(target_arch = "wasm32")]
@@ -30,18 +31,19 @@ impl<T: ?Sized> MaybeSend for T {}
 
 #[cfg(not(target_arch = "wasm32"))]
 thread_local! {
-    /// Calls of `blocking` that this thread is inside.
+    /// Depth of nested calls of `blocking` on this thread.
     static BLOCKING: std::cell::Cell<u32> = const { std::cell::Cell::new(0) };
 }
 
-/// Blocks this thread on a future. Absent in a browser, where it would deadlock. Futures of this
-/// workspace that are polled inside wait in place, without another thread: see [`runs_in_place`].
+/// Blocks this thread until a future is ready. Absent in a browser, where it would deadlock.
+/// Futures of this workspace that are polled inside do their long work on this thread: see
+/// [`runs_in_place`].
 #[cfg(not(target_arch = "wasm32"))]
 pub fn block_on<F: Future>(future: F) -> F::Output {
     blocking(|| pollster::block_on(future))
 }
 
-/// Calls `work` with [`runs_in_place`] true on this thread: it may block for long.
+/// Calls `work`, which may block for a long time, with [`runs_in_place`] true on this thread.
 #[cfg(not(target_arch = "wasm32"))]
 pub fn blocking<T>(work: impl FnOnce() -> T) -> T {
     struct Inside;
@@ -55,9 +57,9 @@ pub fn blocking<T>(work: impl FnOnce() -> T) -> T {
     work()
 }
 
-/// Whether this thread may block: inside [`block_on`] or [`blocking`]. If not, it may poll other
-/// futures too, so long work belongs on another thread. Always true in a browser build, which has
-/// no other threads.
+/// Whether this thread may block, because it is inside [`block_on`] or [`blocking`]. Otherwise it
+/// may be polling other futures too, so long work belongs on another thread. Always true in a
+/// browser build, which has no other threads.
 pub fn runs_in_place() -> bool {
     #[cfg(not(target_arch = "wasm32"))]
     return BLOCKING.with(std::cell::Cell::get) > 0;
@@ -65,13 +67,13 @@ pub fn runs_in_place() -> bool {
     return true;
 }
 
-/// The message of a panic.
+/// Returns the message of a panic.
 pub fn panic_text(panic: &(dyn std::any::Any + Send)) -> &str {
     let text = panic.downcast_ref::<String>().map(String::as_str);
     text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("no message")
 }
 
-/// The value of a future that is already ready, else `None`.
+/// Polls a future once; returns its value if it is ready, otherwise `None`.
 pub fn poll_once<F: Future>(future: F) -> Option<F::Output> {
     match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(value) => Some(value),
@@ -79,17 +81,17 @@ pub fn poll_once<F: Future>(future: F) -> Option<F::Output> {
     }
 }
 
-/// A future that is ready immediately.
+/// Creates a future that is immediately ready with this value.
 pub fn ready<'a, T: MaybeSendValue + 'a>(value: T) -> BoxFuture<'a, T> {
     Box::pin(std::future::ready(value))
 }
 
-/// `Send` on native builds, nothing in a browser: for values that futures return.
+/// A bound on values that futures return: `Send` on native builds, nothing in a browser.
 #[cfg(not(target_arch = "wasm32"))]
 pub trait MaybeSendValue: Send {}
 #[cfg(not(target_arch = "wasm32"))]
 impl<T: Send> MaybeSendValue for T {}
-/// `Send` on native builds, nothing in a browser: for values that futures return.
+/// A bound on values that futures return: `Send` on native builds, nothing in a browser.
 #[cfg(target_arch = "wasm32")]
 pub trait MaybeSendValue {}
 #[cfg(target_arch = "wasm32")]
@@ -101,7 +103,7 @@ impl<T> MaybeSendValue for T {}
 pub struct Clock(#[cfg(not(target_arch = "wasm32"))] std::time::Instant);
 
 impl Clock {
-    /// The current time.
+    /// Returns the current time.
     pub fn now() -> Clock {
         Clock(
             #[cfg(not(target_arch = "wasm32"))]
@@ -109,7 +111,7 @@ impl Clock {
         )
     }
 
-    /// Time elapsed since this point.
+    /// Returns the time since this point.
     pub fn elapsed(&self) -> std::time::Duration {
         #[cfg(not(target_arch = "wasm32"))]
         return self.0.elapsed();
@@ -118,8 +120,9 @@ impl Clock {
     }
 }
 
-/// The cache folder: the one that `WARPLOOM_CACHE` names, else `warploom` in the user's cache
-/// folder. `None` if the variable is `off`, if no such folder is known, and in a browser.
+/// Returns the folder of warploom's caches: the one that `WARPLOOM_CACHE` names, otherwise
+/// `warploom` in the user's cache folder. `None` if the variable is `off`, if the user has no cache
+/// folder, or in a browser.
 pub fn cache_folder() -> Option<std::path::PathBuf> {
     #[cfg(not(target_arch = "wasm32"))]
     return match crate::config::var(&crate::config::CACHE).as_deref() {
@@ -135,7 +138,7 @@ pub fn cache_folder() -> Option<std::path::PathBuf> {
     return None;
 }
 
-/// The current UTC date as `YYYY-MM-DD`; empty in a browser build, which has no clock.
+/// Returns the current UTC date as `YYYY-MM-DD`; empty in a browser build, which has no clock.
 pub fn date() -> String {
     #[cfg(not(target_arch = "wasm32"))]
     {
@@ -147,7 +150,7 @@ pub fn date() -> String {
     String::new()
 }
 
-/// Year, month and day from days since 1970-01-01 (Gregorian calendar).
+/// Converts days since 1970-01-01 to year, month and day in the Gregorian calendar.
 #[cfg(not(target_arch = "wasm32"))]
 fn civil(mut day: u64) -> (u64, usize, u64) {
     let leap = |year: u64| {

@@ -14,34 +14,39 @@ use crate::error::{Error, Result};
 pub struct Shape(SmallVec<[Dim; 4]>);
 
 impl Shape {
-    /// A shape with these sizes.
+    /// Creates a shape with these sizes.
     pub fn new<D: Into<Dim>>(dims: impl IntoIterator<Item = D>) -> Shape {
         Shape(dims.into_iter().map(Into::into).collect())
     }
 
-    /// Number of dimensions.
+    /// Returns the number of dimensions.
     pub fn rank(&self) -> usize {
         self.0.len()
     }
 
-    /// The sizes.
+    /// Returns the sizes, outermost first.
     pub fn dims(&self) -> &[Dim] {
         &self.0
     }
 
-    /// Number of elements.
+    /// Returns the number of elements.
     pub fn elements(&self) -> Dim {
         self.0.iter().cloned().fold(Dim::new(1), |a, b| a * b)
     }
 
-    /// The sizes as numbers under these bindings.
+    /// Evaluates every size under these bindings.
+    ///
+    /// # Errors
+    /// Same as [`Dim::eval_size`].
     pub fn eval(&self, values: &SymbolValues) -> Result<Vec<u64>> {
         self.0.iter().map(|d| d.eval_size(values)).collect()
     }
 
-    /// The shape under NumPy broadcasting: aligned at the innermost dimension, sizes equal or 1.
+    /// Broadcasts two shapes as NumPy does: they are aligned at the innermost dimension, and the
+    /// sizes in each dimension must be equal, or one of them 1.
     ///
-    /// Unequal symbolic sizes are an error unless they are the same expression, since a plan must
+    /// # Errors
+    /// Invalid if two sizes do not match. Unequal symbolic sizes never match, since a plan must
     /// hold for every run.
     pub fn broadcast(&self, other: &Shape) -> Result<Shape> {
         let rank = self.rank().max(other.rank());

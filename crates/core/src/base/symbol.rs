@@ -15,10 +15,10 @@ pub struct Symbol {
 }
 
 impl Symbol {
-    /// A symbol with this name.
+    /// Creates a symbol from a literal name. Names from files go through [`Symbol::parse`].
     ///
-    /// Panics if the name is empty, too long or not ASCII: names in code are literals. Names from
-    /// files go through [`Symbol::parse`].
+    /// # Panics
+    /// If the name is empty, longer than 15 bytes or not ASCII.
     pub const fn new(name: &str) -> Symbol {
         match Symbol::checked(name) {
             Some(symbol) => symbol,
@@ -40,13 +40,16 @@ impl Symbol {
         Some(Symbol { bytes, len: source.len() as u8 })
     }
 
-    /// Parses an untrusted name; an error if it is empty, too long or not ASCII.
+    /// Creates a symbol from an untrusted name.
+    ///
+    /// # Errors
+    /// Invalid if the name is empty, longer than 15 bytes or not ASCII.
     pub fn parse(name: &str) -> Result<Symbol> {
         Symbol::checked(name)
             .ok_or_else(|| Error::invalid(format!("symbol {name:?} is not 1 to 15 ASCII bytes")))
     }
 
-    /// The name.
+    /// Returns the name.
     pub fn as_str(&self) -> &str {
         std::str::from_utf8(&self.bytes[..self.len as usize]).unwrap_or_default()
     }
@@ -82,7 +85,7 @@ impl<'de> Deserialize<'de> for Symbol {
 pub struct SymbolValues(smallvec::SmallVec<[(Symbol, u64); 4]>);
 
 impl SymbolValues {
-    /// No symbol bound.
+    /// Creates a list without bindings.
     pub fn new() -> SymbolValues {
         SymbolValues::default()
     }
@@ -101,12 +104,12 @@ impl SymbolValues {
         self
     }
 
-    /// The value of a symbol, if bound.
+    /// Returns the value of a symbol, or `None` if it is not bound.
     pub fn get(&self, symbol: Symbol) -> Option<u64> {
         self.0.iter().find(|(s, _)| *s == symbol).map(|(_, v)| *v)
     }
 
-    /// Every binding, in insertion order.
+    /// Iterates over all bindings in insertion order.
     pub fn iter(&self) -> impl Iterator<Item = (Symbol, u64)> + '_ {
         self.0.iter().copied()
     }

@@ -1,7 +1,8 @@
-//! A user's kernel as an operation: all launch data, as plain values.
+//! A user's kernel as an operation, with everything that a launch needs as plain data.
 //!
-//! `kernel::pack` makes one from a shader and its manifest, with every size resolved to symbols of
-//! the graph. Graph files contain them too, so [`Custom::fault`] validates everything.
+//! `warploom_kernels::pack` creates a [`Custom`] from a shader and its manifest, with every size
+//! resolved to symbols of the graph. Graph files contain such kernels too, so [`Custom::result`]
+//! validates everything.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -12,58 +13,61 @@ use serde::{Deserialize, Serialize};
 use crate::base::{DType, Dim, Shape};
 use crate::error::{Error, Result};
 
-/// Largest number of tensors of one kernel; WebGPU guarantees 8 storage buffers.
+/// Maximum number of tensors that a kernel binds; WebGPU guarantees only 8 storage buffers.
 const MAX_TENSORS: usize = 32;
-/// Largest parameter block, in words.
+/// Maximum size of the parameter block in 32-bit words.
 const MAX_PARAMS: usize = 1024;
-/// Largest shader source, in bytes.
+/// Maximum size of a source text in bytes.
 const MAX_WGSL: usize = 1 << 20;
 
-/// A kernel with fixed operand shapes. A kernel may have several results; a node is one of them.
+/// A user's kernel for operands of declared shapes. A kernel may have several results; a node
+/// represents one of them.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Custom {
     /// Name for messages and traces.
     pub name: String,
-    /// The shader source: group 0, parameters at binding 0, tensors from binding 1 on.
+    /// The shader source. Group 0 has the parameters at binding 0 and the tensors from binding 1
+    /// on.
     pub wgsl: Wgsl,
     /// Name of the compute entry point.
     pub entry: String,
-    /// Values of `override` constants, by name or number.
+    /// Values of `override` constants, by name or `@id`.
     pub constants: BTreeMap<String, f64>,
-    /// Words of the parameter block; if empty, there is no block.
+    /// Words of the parameter block; empty if there is none.
     pub params: Vec<CustomWord>,
-    /// Tensors from binding 1 on.
+    /// Storage buffers of the tensors, from binding 1 on.
     pub bindings: Vec<CustomBinding>,
     /// Shapes and types of the operands.
     pub inputs: Vec<(Shape, DType)>,
     /// Shapes and types of all results of the kernel.
     pub outputs: Vec<(Shape, DType)>,
-    /// Index of the result that this node is.
+    /// Index in `outputs` of the result that this node represents.
     pub output: u32,
-    /// Workgroups in x, y and z.
+    /// Number of workgroups in x, y and z.
     pub grid: [Dim; 3],
     /// Whether the kernel writes every element of its results. If not, they are zeroed first.
     pub writes_all: bool,
-    /// Whether the bits of a result depend only on the operands, as the author declares.
+    /// Whether the author declares that the bits of the results depend only on the operands.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub deterministic: bool,
-    /// The same kernel in provider languages, at most one per language.
+    /// The native kernels, at most one per language.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub twins: Vec<Twin>,
 }
 
-/// The same kernel in a provider's language, compiled instead of the translated shader.
+/// A native kernel: the same kernel in a provider's language, compiled instead of the translated
+/// shader.
 #[derive(Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Twin {
     /// The language.
     pub language: TwinLanguage,
-    /// File name for messages, of characters `a-z A-Z 0-9 _ - .`.
+    /// File name for messages: up to 128 characters out of `a-z A-Z 0-9 _ - .`.
     pub file: String,
     /// The source text.
     pub text: Arc<str>,
 }
 
-/// A native kernel language.
+/// The language of a native kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 #[non_exhaustive]
@@ -75,7 +79,7 @@ pub enum TwinLanguage {
 }
 
 impl TwinLanguage {
-    /// The provider that compiles the language.
+    /// Returns the name of the provider that compiles the language.
     pub fn provider(self) -> &'static str {
         match self {
             TwinLanguage::Cuda => "cuda",
@@ -85,7 +89,7 @@ impl TwinLanguage {
 }
 
 impl fmt::Debug for Twin {
-    /// The hash of the source, which represents it in keys.
+    /// Prints a hash of the source instead of the text, to keep the keys of nodes short.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let hash = blake3::hash(self.text.as_bytes());
         write!(f, "{:?} {}:{}", self.language, self.file, hash.to_hex())
@@ -93,7 +97,7 @@ impl fmt::Debug for Twin {
 }
 
 impl Twin {
-    /// The first problem found, or `None`.
+    /// Returns the first problem found, or `None` if the kernel is valid.
     pub fn fault(&self) -> Option<String> {
         let fine = |c: char| c.is_ascii_alphanumeric() || "_-.".contains(c);
         if self.file.is_empty() || self.file.len() > 128 || !self.file.chars().all(fine) {
@@ -104,12 +108,12 @@ impl Twin {
     }
 }
 
-/// A word of the parameter block.
+/// A 32-bit word of the parameter block.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum CustomWord {
-    /// A number or the bits of a float.
+    /// An integer, or the bits of an `f32`.
     Bits(u32),
-    /// A size, evaluated at each run.
+    /// A size, evaluated for each run.
     Dim(Dim),
 }
 
@@ -118,44 +122,44 @@ pub enum CustomWord {
 pub struct CustomBinding {
     /// Name of the shader variable.
     pub name: String,
-    /// The tensor.
+    /// The tensor that is bound.
     pub tensor: CustomTensor,
-    /// Smallest binding size of the variable's type, in bytes: all of a fixed-size array, one
-    /// element of a runtime-sized one.
+    /// Minimum binding size of the variable's type, in bytes: a whole fixed-size array, or one
+    /// element of a runtime-sized array.
     pub least_bytes: u32,
     /// Whether the kernel queries the array length, so that the binding size must be exact.
     pub exact: bool,
 }
 
-/// The tensor of a storage buffer.
+/// The operand or result that a storage buffer holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum CustomTensor {
-    /// An operand, read only.
+    /// The operand at this index, read-only.
     Input(u32),
-    /// A result.
+    /// The result at this index.
     Output(u32),
-    /// A result that is initialised with a copy of an operand.
+    /// A result that initially holds a copy of an operand.
     InPlace {
-        /// The operand.
+        /// Index of the operand.
         input: u32,
-        /// The result.
+        /// Index of the result.
         output: u32,
     },
 }
 
-/// Shader source, shared by the nodes that run it.
+/// WGSL source, shared by the nodes that run it.
 #[derive(Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Wgsl(pub Arc<str>);
 
 impl fmt::Debug for Wgsl {
-    /// The hash of the source, which represents it in keys.
+    /// Prints a hash of the source instead of the text, to keep the keys of nodes short.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "wgsl:{}", blake3::hash(self.0.as_bytes()).to_hex())
     }
 }
 
 impl CustomTensor {
-    /// The operand that the kernel reads.
+    /// Returns the index of the operand that the kernel reads, if any.
     pub fn input(self) -> Option<u32> {
         match self {
             CustomTensor::Input(input) | CustomTensor::InPlace { input, .. } => Some(input),
@@ -163,7 +167,7 @@ impl CustomTensor {
         }
     }
 
-    /// The result that the kernel writes.
+    /// Returns the index of the result that the kernel writes, if any.
     pub fn output(self) -> Option<u32> {
         match self {
             CustomTensor::Output(output) | CustomTensor::InPlace { output, .. } => Some(output),
@@ -173,7 +177,7 @@ impl CustomTensor {
 }
 
 impl Custom {
-    /// Shape and type of the node's result.
+    /// Validates the kernel, and returns the shape and type of the node's result.
     ///
     /// # Errors
     /// Invalid, naming the kernel and the problem.
@@ -184,7 +188,7 @@ impl Custom {
         }
     }
 
-    /// The first problem found, or `None`.
+    /// Returns the first problem found, or `None` if the kernel is valid.
     fn fault(&self) -> Option<String> {
         let (inputs, outputs) = (self.inputs.len(), self.outputs.len());
         if self.wgsl.0.len() > MAX_WGSL {
@@ -236,7 +240,7 @@ impl Custom {
         self.short_binding()
     }
 
-    /// Checks for a tensor of known size that is too small for its variable.
+    /// Returns a problem if a tensor of constant size is smaller than its shader variable requires.
     fn short_binding(&self) -> Option<String> {
         for binding in &self.bindings {
             let (shape, dtype) = match binding.tensor {
@@ -258,17 +262,17 @@ impl Custom {
         None
     }
 
-    /// Whether the other node is another result of the same kernel.
+    /// Whether `other` is a different result of the same kernel.
     pub fn is_sibling(&self, other: &Custom) -> bool {
         self.output != other.output && Custom { output: self.output, ..other.clone() } == *self
     }
 
-    /// The native kernel for a provider.
+    /// Returns the native kernel for a provider, if there is one.
     pub fn twin(&self, provider: &str) -> Option<&Twin> {
         self.twins.iter().find(|twin| twin.language.provider() == provider)
     }
 
-    /// Every size that occurs.
+    /// Iterates over every size in the tensors, the parameters and the grid.
     pub fn dims(&self) -> impl Iterator<Item = &Dim> {
         let tensors = self.inputs.iter().chain(&self.outputs).flat_map(|(shape, _)| shape.dims());
         let words = self.params.iter().filter_map(|word| match word {
@@ -278,7 +282,7 @@ impl Custom {
         tensors.chain(words).chain(&self.grid)
     }
 
-    /// Replaces every size.
+    /// Applies `map` to every size.
     pub(super) fn map_dims(&mut self, map: &dyn Fn(&Dim) -> Dim) {
         for (shape, _) in self.inputs.iter_mut().chain(&mut self.outputs) {
             *shape = shape.dims().iter().map(map).collect();

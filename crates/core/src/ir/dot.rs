@@ -1,4 +1,4 @@
-//! A graph as Graphviz: `warploom explain --dot | dot -Tsvg`.
+//! A graph as Graphviz text: `warploom explain MODEL --graph dot | dot -Tsvg`.
 
 use std::fmt::Write;
 
@@ -6,7 +6,7 @@ use super::graph::Graph;
 use super::op::OpClass;
 use super::print::parameters;
 
-/// The graph in Graphviz's language: one box per node, coloured by fusion class.
+/// Prints the graph in Graphviz's DOT language: one box per node, coloured by [`OpClass`].
 pub fn dot(graph: &Graph) -> String {
     let mut text = String::new();
     // Writing to a string cannot fail.

@@ -8,12 +8,12 @@ use super::op::Op;
 use crate::base::{DType, Dim, Format, Shape};
 use crate::error::{Error, Result};
 
-/// A node of one graph.
+/// The id of a node in its graph.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct NodeId(pub u32);
 
 impl NodeId {
-    /// Index in [`Graph::nodes`].
+    /// Returns the index in [`Graph::nodes`].
     pub fn index(self) -> usize {
         self.0 as usize
     }
@@ -32,7 +32,7 @@ pub struct Node {
     pub op: Op,
     /// Operands; all are earlier nodes.
     pub inputs: SmallVec<[NodeId; 4]>,
-    /// Sizes of the result.
+    /// Shape of the result.
     pub shape: Shape,
     /// Element type of the result.
     pub dtype: DType,
@@ -40,7 +40,7 @@ pub struct Node {
     pub label: String,
 }
 
-/// Tensor operations, their leaves and their outputs.
+/// A graph of tensor operations with named outputs.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Graph {
     /// Name for messages.
@@ -50,35 +50,36 @@ pub struct Graph {
 }
 
 impl Graph {
-    /// An empty graph.
+    /// Creates an empty graph.
     pub fn new(name: impl Into<String>) -> Graph {
         Graph { name: name.into(), nodes: Vec::new(), outputs: Vec::new() }
     }
 
-    /// Every node, operands before users.
+    /// Returns all nodes, operands before their users.
     pub fn nodes(&self) -> &[Node] {
         &self.nodes
     }
 
-    /// One node.
+    /// Returns one node.
     ///
     /// # Panics
-    /// If the id belongs to another graph and exceeds the nodes of this one.
+    /// If the graph has no node with this id.
     pub fn node(&self, id: NodeId) -> &Node {
         &self.nodes[id.index()]
     }
 
-    /// Ids of every node, in order.
+    /// Iterates over the ids of all nodes, in order.
     pub fn ids(&self) -> impl DoubleEndedIterator<Item = NodeId> + use<> {
         (0..self.nodes.len() as u32).map(NodeId)
     }
 
-    /// The outputs: names and nodes. State updates are executed in any case.
+    /// Returns the name and node of every output. State updates are executed even if no output
+    /// needs them.
     pub fn outputs(&self) -> &[(String, NodeId)] {
         &self.outputs
     }
 
-    /// Makes a node an output.
+    /// Makes a node an output with this name.
     ///
     /// # Errors
     /// Invalid if the name is taken.
@@ -91,10 +92,11 @@ impl Graph {
         Ok(())
     }
 
-    /// Adds an operation on earlier nodes; infers shape and type of the result.
+    /// Adds an operation on earlier nodes, and infers the shape and type of its result.
     ///
     /// # Errors
-    /// Invalid, naming the operation and the shapes, if the operands do not fit.
+    /// Invalid if an operand does not exist or the operands violate the rule of the operation; the
+    /// message names the operation and the shapes.
     pub fn add(&mut self, op: Op, inputs: &[NodeId]) -> Result<NodeId> {
         let operands: Vec<&Node> = inputs
             .iter()
@@ -108,28 +110,29 @@ impl Graph {
         Ok(self.push(Node { op, inputs: inputs.into(), shape, dtype, label: String::new() }))
     }
 
-    /// Adds a node unchecked, for passes and importers that know its shape; `verify` checks it.
+    /// Adds a node without checks, for passes and importers that know its shape; `verify` checks
+    /// the whole graph.
     pub fn push(&mut self, node: Node) -> NodeId {
         self.nodes.push(node);
         NodeId((self.nodes.len() - 1) as u32)
     }
 
-    /// Sets a node's human-readable label.
+    /// Sets a node's human-readable label, and returns its id.
     ///
     /// # Panics
-    /// As [`Graph::node`].
+    /// Same as [`Graph::node`].
     pub fn label(&mut self, id: NodeId, label: impl Into<String>) -> NodeId {
         self.nodes[id.index()].label = label.into();
         id
     }
 
-    /// A tensor that each run provides.
+    /// Adds an input: a tensor that each run provides.
     pub fn input(&mut self, name: &str, shape: Shape, dtype: DType) -> NodeId {
         self.leaf(Op::Input { name: name.into() }, shape, dtype, name)
     }
 
-    /// A constant tensor bound by name. Its elements are `f32` unless the format is a plain
-    /// integer.
+    /// Adds a weight: a constant tensor that is bound by name. Its elements are `f32` unless the
+    /// format is a plain integer.
     pub fn weight(&mut self, name: &str, shape: Shape, format: Format) -> NodeId {
         let dtype = match format {
             Format::Plain(dtype) if !dtype.is_float() => dtype,
@@ -138,18 +141,18 @@ impl Graph {
         self.leaf(Op::Weight { name: name.into(), format }, shape, dtype, name)
     }
 
-    /// Memory that persists from run to run.
+    /// Adds a state: memory that persists from run to run.
     pub fn state(&mut self, name: &str, shape: Shape, dtype: DType) -> NodeId {
         self.leaf(Op::State { name: name.into() }, shape, dtype, name)
     }
 
-    /// Literal numbers: one per element, or one for all.
+    /// Adds a constant of `f32` values: one per element, or a single one for all elements.
     pub fn constant_f32(&mut self, shape: Shape, values: &[f32]) -> NodeId {
         let words = values.iter().map(|v| v.to_bits()).collect();
         self.leaf(Op::Constant { words }, shape, DType::F32, "")
     }
 
-    /// Literal integers: one per element, or one for all.
+    /// Adds a constant of `i32` values: one per element, or a single one for all elements.
     pub fn constant_i32(&mut self, shape: Shape, values: &[i32]) -> NodeId {
         let words = values.iter().map(|v| v.cast_unsigned()).collect();
         self.leaf(Op::Constant { words }, shape, DType::I32, "")
@@ -159,7 +162,7 @@ impl Graph {
         self.push(Node { op, inputs: SmallVec::new(), shape, dtype, label: label.into() })
     }
 
-    /// For each node, the nodes that read it.
+    /// Returns for each node the nodes that read it, listed once per operand that reads it.
     pub fn users(&self) -> Vec<SmallVec<[NodeId; 4]>> {
         let mut users = vec![SmallVec::new(); self.nodes.len()];
         for (id, node) in self.ids().zip(&self.nodes) {
@@ -170,7 +173,7 @@ impl Graph {
         users
     }
 
-    /// The graph with a symbol replaced by an expression in every size.
+    /// Returns the graph with `symbol` replaced with `by` in every size.
     pub fn substitute(&self, symbol: crate::base::Symbol, by: &Dim) -> Graph {
         let mut graph = self.clone();
         for node in &mut graph.nodes {
@@ -183,7 +186,7 @@ impl Graph {
 }
 
 impl Op {
-    /// Replaces a symbol by an expression in every size of the operation.
+    /// Replaces `symbol` with `by` in every size of the operation.
     pub fn substitute(&mut self, symbol: crate::base::Symbol, by: &Dim) {
         let shape = |s: &Shape| s.dims().iter().map(|d| d.substitute(symbol, by)).collect();
         match self {

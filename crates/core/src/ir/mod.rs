@@ -1,47 +1,48 @@
 //! The graph of tensor operations: what is computed, independent of how and where.
 //!
-//! A [`Graph`] is a list of [`Node`]s, each after its operands, so one forward walk sees every
-//! value before its use, and a [`NodeId`] is an index in the list. A node is an [`Op`], its
-//! operands, and the shape and element type of its result. Passes never change nodes in place: a
-//! pass takes a graph and returns another one ([`rewrite`]), so each can be tested, printed and
+//! A [`Graph`] is a list of [`Node`]s in which every node follows its operands, so a forward walk
+//! sees every value before its use. A [`NodeId`] is an index into the list. A node has an [`Op`],
+//! its operands, and the shape and element type of its result. Passes never change nodes in place:
+//! a pass takes a graph and returns a new one ([`rewrite`]), so each can be tested, printed and
 //! disabled separately.
 //!
 //! **Sizes** are expressions over symbols ([`crate::base::Dim`]) that a run binds, such as `seq`
-//! and `past`; one graph serves every sequence length. [`infer()`] has the rule of each operation.
-//! It rejects provable mismatches, and if sizes must be equal also unprovable equality: two
-//! symbolic sizes are equal only if they are the same expression.
+//! and `past`; one graph serves every sequence length. [`infer()`] implements the rule of each
+//! operation. It rejects sizes that provably do not match. Sizes that must be equal must also be
+//! provably equal: two symbolic sizes are equal only if they are the same expression.
 //!
-//! **Types.** Arithmetic is on floats; `i32` and `u32` are counts and indices, `bool` is a
-//! condition. An operation on `f16` or `bf16` is the `f32` operation with its result rounded to the
-//! type, to nearest, ties to even; sums inside it are not rounded. The precision of a device's
-//! products is a choice of the plan, not of the graph.
+//! **Types.** Most arithmetic is on floats; `i32` and `u32` are for counts and indices, `bool` is
+//! for conditions. An operation on `f16` or `bf16` is computed like the `f32` operation, and only
+//! its result is rounded to the type, to nearest, ties to even. `linear` and `attention` also have
+//! a [`ComputeMode`](crate::base::ComputeMode), which may round their operands first.
 //!
-//! **Leaves.** Each run provides the inputs; a weight is bound once and has a storage format; a
-//! constant is stored in the graph; a state is memory that persists from run to run. Their names
-//! share one namespace, by which a runtime binds them. A packed weight may only be the second
-//! operand of `linear` or be gathered by rows: any other use would unpack it, which must not happen
-//! implicitly. Weights of products with a common operand may be merged into one leaf; each keeps
-//! its name.
+//! **Leaves.** An input is provided by each run; a weight is bound once and has a storage format; a
+//! constant is stored in the graph; a state is memory that persists from run to run. A runtime
+//! binds inputs, weights and states by name, and their names share one namespace. A packed weight
+//! may only be the second operand of `linear` or be gathered by rows: any other use would decode
+//! it, which must not happen implicitly. Weights that are multiplied by the same operand may be
+//! merged into one leaf; each keeps its name.
 //!
 //! **States** are the only mutable values. `update` takes a state and returns the same memory with
-//! some rows replaced; after it, only its result may be read, including through views. So a cache
-//! is a chain `state -> update -> update`, each link read only before the next, and the graph
-//! remains purely functional. [`verify()`] rejects graphs whose result depends on the execution
-//! order, and a pass that reorders nodes must keep readers before the update ([`topological`]
-//! does).
+//! some rows replaced; afterwards only its result may be read, not the old state or a view of it.
+//! So a cache is a chain `state -> update -> update` in which each value is read only before the
+//! next update, and the graph remains purely functional. [`verify()`] rejects graphs whose result
+//! depends on the execution order. A pass that reorders nodes must keep readers before the update,
+//! as [`topological`] does.
 //!
-//! **Aliases** (reshape, transpose, slice, expand) are views of the same elements. They are free if
-//! strides can express them, which the plan decides.
+//! **Aliases** (reshape, transpose, slice, expand) are views of the same elements. They cost
+//! nothing if strides can express them, which planning determines.
 //!
 //! **Composite operations** (norms, softmax, RoPE, attention) exist in addition to the primitives
-//! that could express them, because a hand-built model knows its structure. [`OpClass`] is all that
-//! fusion needs to know about an operation.
+//! that could express them, because a hand-built model knows its structure. [`OpClass`] classifies
+//! operations for fusion.
 //!
-//! Devices, kernels, buffers, layouts and values are not part of this module. `reference` defines
-//! the value of each operation in plain loops.
+//! Devices, built-in kernels, buffers, layouts and values are not part of this module. `reference`
+//! defines the value of each operation in plain loops.
 //!
 //! To add an operation, extend `op.rs`, its rule in `infer`, its text form in `print`, its loops in
-//! `reference` and its cases in `testkit`; the compiler and the table's test name missing parts.
+//! `reference` and its cases in `warploom-cases`; the compiler and the tests of the cases report
+//! what is missing.
 
 mod custom;
 mod dot;

@@ -1,8 +1,8 @@
 //! Every operation of a graph. `reference` defines the values, `infer` the shapes.
 //!
-//! Shapes in the comments are outermost first. Composite operations (RMSNorm, attention, RoPE)
-//! exist in addition to the primitives that could express them: a hand-built model states its
-//! structure, and patterns recognise it in graphs of primitives.
+//! Shapes in the comments list the outermost dimension first. Composite operations (RMSNorm,
+//! attention, RoPE) exist in addition to the primitives that could express them: a hand-built model
+//! states its structure, and patterns recognise it in graphs of primitives.
 
 use serde::{Deserialize, Serialize};
 
@@ -27,8 +27,8 @@ pub enum Op {
         /// Storage format.
         format: Format,
     },
-    /// Several weights of one format, concatenated by rows and read by one product: `[sum of rows,
-    /// k]`. Each is bound by its own name.
+    /// Several weights of one format, concatenated by rows and read by one product:
+    /// `[sum of rows, k]`. Each weight is bound by its own name.
     Merged {
         /// The weights, in row order.
         parts: Vec<MergedPart>,
@@ -40,20 +40,20 @@ pub enum Op {
         /// Name by which it is bound.
         name: String,
     },
-    /// Literal numbers as 32-bit words in row-major order; a single word is broadcast.
+    /// Literal values as 32-bit words in row-major order; a single word is broadcast.
     Constant {
         /// Bits of each element.
         words: Vec<u32>,
     },
 
     // ---- elementwise, with NumPy broadcasting
-    /// `op(x)`.
+    /// `op(x)` for every element.
     Unary(UnaryOp),
-    /// `op(a, b)`.
+    /// `op(a, b)` for every pair of elements.
     Binary(BinaryOp),
-    /// `if condition { a } else { b }`; operands condition (`bool`), a, b.
+    /// `if condition { a } else { b }` for every element. Operands: condition (`bool`), a, b.
     Select,
-    /// Conversion; float to integer truncates and saturates.
+    /// Converts to an element type. Float to integer truncates and saturates.
     Cast(DType),
 
     // ---- reductions
@@ -66,40 +66,41 @@ pub enum Op {
         /// Whether reduced axes remain with size 1.
         keep: bool,
     },
-    /// Index of the largest element along the last axis, the lowest among equals. NaN compares
-    /// larger than any number, as in NumPy: `[.., n]` -> `[..]` of `u32`.
+    /// Index of the largest element along the last axis, the lowest index among equals: `[.., n]`
+    /// -> `[..]` of `u32`. NaN compares greater than any number, as in NumPy.
     ArgMax,
-    /// The best token of each row of logits: `[.., n]` -> `[..]` of `u32`, as [`Op::ArgMax`]. A row
-    /// whose largest logit is not finite gives the word of a [`crate::sampling::NoToken`] with the
-    /// reason.
+    /// Index of the largest logit of each row, as for [`Op::ArgMax`]: `[.., n]` -> `[..]` of `u32`.
+    /// If that logit is not finite, the result is the word of a [`crate::sampling::NoToken`] with
+    /// the reason.
     Greedy,
-    /// Samples one index along the last axis. Operands are logits `[.., n]` and, per row, sampling
-    /// parameters `[.., 7]` of `u32` ([`crate::sampling::SampleParams::words`]); the result is `[..]` of `u32`.
-    /// A row that yields no token gives the word of a [`crate::sampling::NoToken`].
+    /// Samples one index along the last axis: `[.., n]` -> `[..]` of `u32`. Operands: logits
+    /// `[.., n]`, and for each row sampling parameters `[.., 7]` of `u32`
+    /// ([`crate::sampling::SampleParams::words`]). If a row yields no token, the result is the word
+    /// of a [`crate::sampling::NoToken`].
     Sample,
-    /// Along the last axis; a row of only -inf gives zeros.
+    /// Softmax along the last axis; a row in which every element is -inf becomes zeros.
     Softmax,
 
     // ---- products
-    /// `[.., m, k]` times `[.., k, n]`, leading dimensions broadcast.
+    /// Matrix product of `[.., m, k]` and `[.., k, n]`; leading dimensions broadcast.
     MatMul,
-    /// `x` `[.., k]` times the transpose of a weight `[n, k]`: `[.., n]`.
+    /// Product of `x` `[.., k]` and the transpose of a weight `[n, k]` -> `[.., n]`.
     Linear {
         /// Conversion of `x` before the product.
         mode: ComputeMode,
     },
-    /// `x` `[batch, in_c, h, w]`, weight `[out_c, in_c / groups, kh, kw]`.
+    /// 2-D convolution. Operands: x `[batch, in_c, h, w]`, weight `[out_c, in_c / groups, kh, kw]`.
     Conv2d(Conv2d),
-    /// `x` `[batch, channels, h, w]`.
+    /// 2-D pooling of `x` `[batch, channels, h, w]`.
     Pool2d(Pool2d),
 
     // ---- normalisation
-    /// `x * rsqrt(mean(x^2) + eps) * weight` along the last axis; operands x, weight `[n]`.
+    /// `x * rsqrt(mean(x^2) + eps) * weight` along the last axis. Operands: x, weight `[n]`.
     RmsNorm {
         /// Added to the mean square.
         eps: f32,
     },
-    /// `(x - mean) * rsqrt(variance + eps) * weight + bias` along the last axis; operands x,
+    /// `(x - mean) * rsqrt(variance + eps) * weight + bias` along the last axis. Operands: x,
     /// weight `[n]`, bias `[n]`.
     LayerNorm {
         /// Added to the variance.
@@ -107,77 +108,79 @@ pub enum Op {
     },
 
     // ---- attention
-    /// Rotary position embedding; operands x `[tokens, heads, head_dim]`, positions `[tokens]`
+    /// Rotary position embedding. Operands: x `[tokens, heads, head_dim]`, positions `[tokens]`
     /// (`i32`), frequencies `[rot_dim / 2]` in radians per position.
     Rope {
         /// Which elements form a pair.
         pairs: RopePairs,
-        /// Number of leading elements of a head that are rotated; even.
+        /// Number of leading elements of a head that are rotated; must be even.
         rot_dim: usize,
     },
-    /// Grouped-query attention; operands q `[tokens, heads, head_dim]`, k and v `[kv_len, kv_heads,
-    /// head_dim]`; token `t` is at key position `past + t`.
+    /// Grouped-query attention. Operands: q `[tokens, heads, head_dim]`, k and v
+    /// `[kv_len, kv_heads, head_dim]`. Token `t` is at key position `past + t`.
     ///
-    /// A fourth operand, spans `[tokens, 2]` (`i32`), gives each token its range of keys: the
-    /// first, and one past the last. Then `causal` is false, `past` is 0, and a token is at the
-    /// last key of its span. So tokens of several sequences can share one table of keys.
+    /// An optional fourth operand, spans `[tokens, 2]` (`i32`), holds the range of keys that each
+    /// token sees: the first key, and one past the last. Then `causal` must be false and `past`
+    /// must be 0, and a token is at the last key of its span. With spans, tokens of several
+    /// sequences can share one table of keys.
     Attention {
-        /// Scale of the scores.
+        /// Factor by which the scores are multiplied.
         scale: f32,
         /// Whether a token sees only keys up to its own position.
         causal: bool,
-        /// Number of previous keys that a token sees, including its own; `None` is all.
+        /// Number of most recent keys that a token sees, including its own; `None` for all.
         window: Option<u32>,
         /// Number of keys before the first token.
         past: Dim,
-        /// [`ComputeMode::F32`], or [`ComputeMode::F16`] if keys and values are `f16`: queries
-        /// (each row scaled as described there) and softmax weights may be rounded to f16.
+        /// [`ComputeMode::F32`], or [`ComputeMode::F16`] if keys and values are `f16`. In `F16`,
+        /// queries (with rows scaled as that mode describes) and softmax weights may be rounded to
+        /// f16.
         mode: ComputeMode,
     },
 
     // ---- data movement
-    /// Elements of `x` at `ids` along an axis: `[a.., n, b..]` and `[ids..]` -> `[a.., ids..,
-    /// b..]`. An id out of range gives zeros. Operands x, ids (`i32` or `u32`).
+    /// Elements of `x` at `ids` along an axis: `[a.., n, b..]` and `[ids..]` ->
+    /// `[a.., ids.., b..]`. An id out of range selects zeros. Operands: x, ids (`i32` or `u32`).
     Gather {
-        /// The axis.
+        /// Axis to gather from.
         axis: usize,
     },
-    /// A state with `src` written at `at..` of its first axis; operands state, src. The result is
-    /// the same memory: the operand may not be used afterwards.
+    /// Writes `src` into a state, from index `at` of the first axis on. Operands: state, src. The
+    /// result is the same memory, so the state operand must not be read afterwards.
     Update {
-        /// First written index.
+        /// Index of the first row that is written.
         at: Dim,
     },
-    /// A state with row `i` of `src` written at row `rows[i]` of its first axis; operands state
-    /// `[n, rest..]`, src `[r, rest..]`, rows `[r]` (`i32`). A row index out of range is dropped.
-    /// Indices must be distinct; among duplicates it is unspecified which row is kept. As for
+    /// Writes row `i` of `src` to row `rows[i]` of a state. Operands: state `[n, rest..]`, src
+    /// `[r, rest..]`, rows `[r]` (`i32`). Rows with an index out of range are dropped. Indices
+    /// should be distinct: of rows with the same index, it is unspecified which is kept. As for
     /// [`Op::Update`], the result is the same memory.
     Scatter,
-    /// Concatenates tensors along an axis; the other sizes are equal.
+    /// Concatenates tensors along an axis; the other sizes must be equal.
     Concat {
-        /// The axis.
+        /// Axis along which tensors are concatenated.
         axis: usize,
     },
     /// Pads a tensor with one constant value.
     Pad {
-        /// Elements before and after, for each axis.
+        /// Number of elements to add before and after, for each axis.
         amounts: Vec<(u64, u64)>,
-        /// Bits of the value.
+        /// Bits of the padding value.
         word: u32,
     },
 
     // ---- user-defined
-    /// One result of a user's kernel, which declares its operands.
+    /// One result of a user's kernel, which declares the shapes of its operands.
     Custom(Box<Custom>),
 
     // ---- aliases: views of the same memory
-    /// The same elements in row-major order with another shape.
+    /// The same elements in row-major order with a different shape.
     Reshape(Shape),
     /// Permutes the axes: axis `i` of the result is axis `perm[i]` of the operand.
     Transpose(Vec<usize>),
-    /// Indices `start`, `start + step`, .. along an axis, `len` of them.
+    /// The `len` indices `start`, `start + step`, ... along an axis.
     Slice {
-        /// The axis.
+        /// Axis to slice.
         axis: usize,
         /// First index.
         start: Dim,
@@ -186,7 +189,7 @@ pub enum Op {
         /// Stride between indices, at least 1.
         step: u64,
     },
-    /// Broadcasts dimensions of size 1, and new leading ones.
+    /// Broadcasts to a shape: repeats dimensions of size 1, and adds leading dimensions.
     Expand(Shape),
 }
 
@@ -199,7 +202,7 @@ pub struct MergedPart {
     pub rows: u64,
 }
 
-/// A reduction.
+/// The function of a reduction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum ReduceOp {
     /// Sum; 0 if empty.
@@ -208,9 +211,9 @@ pub enum ReduceOp {
     Mean,
     /// Product; 1 if empty.
     Prod,
-    /// Largest; -inf if empty.
+    /// Maximum; -inf if empty.
     Max,
-    /// Smallest; inf if empty.
+    /// Minimum; inf if empty.
     Min,
 }
 
@@ -219,7 +222,7 @@ impl ReduceOp {
     pub const ALL: [ReduceOp; 5] =
         [ReduceOp::Sum, ReduceOp::Mean, ReduceOp::Prod, ReduceOp::Max, ReduceOp::Min];
 
-    /// The lower-case name.
+    /// Returns the lowercase name, such as `sum`.
     pub const fn name(self) -> &'static str {
         match self {
             ReduceOp::Sum => "sum",
@@ -231,16 +234,16 @@ impl ReduceOp {
     }
 }
 
-/// Which elements of a head form a pair.
+/// Which elements of a head form pair `j`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum RopePairs {
-    /// `(2j, 2j + 1)`: the order of llama's GGUF files.
+    /// `(2j, 2j + 1)`, the order in GGUF files of Llama.
     Interleaved,
-    /// `(j, j + rot_dim / 2)`: the order of GPT-NeoX and Hugging Face.
+    /// `(j, j + rot_dim / 2)`, the order of GPT-NeoX and Hugging Face.
     Half,
 }
 
-/// Geometry of a 2-D convolution; pairs are height, width.
+/// Geometry of a 2-D convolution; pairs are (height, width).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Conv2d {
     /// Stride of the window.
@@ -268,10 +271,10 @@ impl Default for Conv2d {
     }
 }
 
-/// Geometry and kind of a 2-D pooling; pairs are height, width.
+/// Kind and geometry of 2-D pooling; pairs are (height, width).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Pool2d {
-    /// Largest or mean.
+    /// Reduction of each window.
     pub kind: PoolKind,
     /// Size of the window.
     pub kernel: (u32, u32),
@@ -288,7 +291,7 @@ pub struct Pool2d {
 }
 
 impl Pool2d {
-    /// Adjacent windows without padding.
+    /// Creates pooling with adjacent windows, without padding or dilation.
     pub fn new(kind: PoolKind, kernel: (u32, u32)) -> Pool2d {
         Pool2d {
             kind,
@@ -305,9 +308,9 @@ impl Pool2d {
 /// Reduction of a pooling window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum PoolKind {
-    /// The largest.
+    /// Maximum.
     Max,
-    /// The mean.
+    /// Arithmetic mean.
     Mean,
 }
 
@@ -316,11 +319,11 @@ pub enum PoolKind {
 pub enum OpClass {
     /// Input, weight, state, constant.
     Leaf,
-    /// One result per element.
+    /// Each element of the result depends on one element of each operand.
     Elementwise,
-    /// Many elements to one along an axis.
+    /// Combines the elements along an axis: reductions, softmax, norms, pooling, sampling.
     Reduction,
-    /// Products and attention: the anchors of fusion.
+    /// Matrix products, convolution and attention: the anchors of fusion.
     Anchor,
     /// A view of the same memory.
     Alias,
@@ -329,18 +332,18 @@ pub enum OpClass {
 }
 
 impl Op {
-    /// The product with a weight, with an unconverted `x`.
+    /// Creates a product with a weight, computed in [`ComputeMode::F32`].
     pub const fn linear() -> Op {
         Op::Linear { mode: ComputeMode::F32 }
     }
 
-    /// Attention in f32. Arguments: scale of the scores, causal mask, window in keys, and number of
-    /// keys before the first token.
+    /// Creates attention, computed in [`ComputeMode::F32`]; the parameters are those of
+    /// [`Op::Attention`].
     pub const fn attention(scale: f32, causal: bool, window: Option<u32>, past: Dim) -> Op {
         Op::Attention { scale, causal, window, past, mode: ComputeMode::F32 }
     }
 
-    /// The compute mode, for operations that have one.
+    /// Returns the compute mode of an operation that has one.
     pub const fn mode(&self) -> Option<ComputeMode> {
         match self {
             Op::Linear { mode } | Op::Attention { mode, .. } => Some(*mode),
@@ -348,7 +351,7 @@ impl Op {
         }
     }
 
-    /// The fusion class.
+    /// Returns the fusion class.
     pub fn class(&self) -> OpClass {
         match self {
             Op::Input { .. }
@@ -379,12 +382,12 @@ impl Op {
         }
     }
 
-    /// Whether it writes its first operand, a state, in place.
+    /// Whether the operation writes its first operand, a state, in place.
     pub fn overwrites(&self) -> bool {
         matches!(self, Op::Update { .. } | Op::Scatter)
     }
 
-    /// Storage format of a weight or of merged weights.
+    /// Returns the storage format of a weight or of merged weights; `None` for other operations.
     pub fn stored(&self) -> Option<Format> {
         match self {
             Op::Weight { format, .. } | Op::Merged { format, .. } => Some(*format),
@@ -392,7 +395,8 @@ impl Op {
         }
     }
 
-    /// The binding names of a leaf: one, several for merged weights, none for other nodes.
+    /// Iterates over the names by which a leaf is bound: one, or several for merged weights. Other
+    /// operations and constants have none.
     pub fn bound_names(&self) -> impl Iterator<Item = &str> {
         let (one, parts) = match self {
             Op::Input { name } | Op::Weight { name, .. } | Op::State { name } => {
@@ -404,7 +408,7 @@ impl Op {
         one.into_iter().chain(parts.iter().map(|part| part.name.as_str()))
     }
 
-    /// The lower-case name, without parameters: `rms_norm`, `add`.
+    /// Returns the lowercase name, without parameters: `rms_norm`, `add`.
     pub fn name(&self) -> &'static str {
         match self {
             Op::Input { .. } => "input",

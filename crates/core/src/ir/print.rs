@@ -1,4 +1,4 @@
-//! The stable text form of a graph, one line per node; used by golden files and dumps.
+//! The stable text form of a graph, one line per node, for golden files and dumps.
 //!
 //! ```text
 //! graph tiny
@@ -14,7 +14,7 @@ use super::graph::{Graph, Node};
 use super::op::Op;
 use crate::base::{ComputeMode, DType};
 
-/// Largest constant printed in full, in words; larger ones are printed as their size.
+/// Maximum number of words of a constant to print; any others are only counted.
 const SHOWN_WORDS: usize = 8;
 
 impl fmt::Display for Graph {
@@ -51,7 +51,7 @@ impl fmt::Display for Node {
     }
 }
 
-/// The parameters of an operation, with a leading space unless empty.
+/// Formats the parameters of an operation, with a leading space if there are any.
 pub(super) fn parameters(op: &Op, dtype: DType) -> String {
     match op {
         Op::Input { name } | Op::State { name } => format!(" {name:?}"),
@@ -107,7 +107,7 @@ pub(super) fn parameters(op: &Op, dtype: DType) -> String {
     }
 }
 
-/// The mode, unless it is exact.
+/// Formats the compute mode, with a leading space; empty for `F32`.
 fn rounds(mode: ComputeMode) -> String {
     match mode {
         ComputeMode::F32 => String::new(),

@@ -1,4 +1,4 @@
-//! Tools for passes: graph in, graph out, with the node order preserved if possible.
+//! Helpers for passes, which turn a graph into a new graph and keep the node order if possible.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -15,11 +15,12 @@ use crate::error::{Error, Result};
 ///
 /// `replace` receives the new graph, the old id, the old node and its operands in the new graph. It
 /// returns the replacement in the new graph, or `None` to copy the node. A replacement must have
-/// the same shape and type, and inherits the label if it has none. Nodes without readers remain:
+/// the same shape and type, and inherits the node's label if it has none. Unread nodes remain:
 /// [`live`] removes them.
 ///
 /// # Errors
-/// Errors of `replace`; invalid if a replacement has another shape or type.
+/// Invalid if a replacement does not exist or has a different shape or type, or if a node precedes
+/// one of its operands. Any error of `replace` is passed on.
 pub fn rewrite(
     graph: &Graph,
     mut replace: impl FnMut(&mut Graph, NodeId, &Node, &[NodeId]) -> Result<Option<NodeId>>,
@@ -50,7 +51,7 @@ fn mapped(graph: &Graph, map: &[NodeId], ids: &[NodeId]) -> Result<SmallVec<[Nod
     ids.iter().map(find).collect()
 }
 
-/// Checks a replacement and lets it inherit the label.
+/// Checks the replacement `to` of a node, and gives it the node's label if it has none.
 fn taken(new: &mut Graph, id: NodeId, node: &Node, to: NodeId) -> Result<NodeId> {
     let by = new
         .nodes()
@@ -73,11 +74,12 @@ fn taken(new: &mut Graph, id: NodeId, node: &Node, to: NodeId) -> Result<NodeId>
     Ok(to)
 }
 
-/// Sets the mode of every product with a packed weight. If the mode rounds, products with 2-byte
-/// weights and attention with `f16` keys use [`ComputeMode::F16`]; all other nodes are unchanged.
+/// Returns the graph with `mode` as the compute mode of every product with a packed weight. Unless
+/// `mode` is [`ComputeMode::F32`], products with weights of 2-byte floats and attention with `f16`
+/// keys use [`ComputeMode::F16`]. All other nodes are unchanged.
 ///
 /// # Errors
-/// Those of [`rewrite`].
+/// Same as [`rewrite`].
 pub fn computing_in(graph: &Graph, mode: ComputeMode) -> Result<Graph> {
     rewrite(graph, |new, _, node, inputs| {
         let Some(w) = node.inputs.get(1) else { return Ok(None) };
@@ -102,9 +104,8 @@ pub fn computing_in(graph: &Graph, mode: ComputeMode) -> Result<Graph> {
     })
 }
 
-/// Removes every node that neither an output nor a state update needs.
-///
-/// Unread inputs, weights and states are removed as well.
+/// Removes every node that neither an output nor a state update needs, including unread inputs,
+/// weights and states.
 pub fn live(graph: &Graph) -> Graph {
     let mut alive = vec![false; graph.nodes().len()];
     for (_, id) in graph.outputs() {
@@ -122,7 +123,7 @@ pub fn live(graph: &Graph) -> Graph {
     renumbered(graph, &kept)
 }
 
-/// Renumbers the nodes by `order`, which must contain every operand and output.
+/// Rebuilds the graph from the nodes of `order`, which must contain their operands and all outputs.
 fn renumbered(graph: &Graph, order: &[NodeId]) -> Graph {
     let mut new = Graph::new(graph.name.clone());
     let mut map = vec![NodeId(0); graph.nodes().len()];
@@ -141,10 +142,10 @@ fn renumbered(graph: &Graph, order: &[NodeId]) -> Graph {
     new
 }
 
-/// The same nodes, renumbered so that operands precede users and every reader of a state precedes
-/// the update that overwrites it; otherwise the order is kept.
+/// Sorts the nodes so that operands precede their users and every reader of a state precedes the
+/// update that overwrites it. Otherwise the order is kept.
 ///
-/// For passes that append nodes in any order.
+/// This function is for passes that append nodes in any order.
 ///
 /// # Errors
 /// Invalid if no such order exists (a cycle, or two updates of the same state), or if an operand or
@@ -178,7 +179,8 @@ fn operand_edges(graph: &Graph) -> Vec<Vec<NodeId>> {
     graph.users().into_iter().map(|users| users.to_vec()).collect()
 }
 
-/// Orders every node after its predecessors; among ready nodes, lowest id first.
+/// Orders every node after its predecessors; among ready nodes, the lowest id comes first. `edges`
+/// lists the successors of each node.
 fn ordered(graph: &Graph, edges: &[Vec<NodeId>]) -> Result<Vec<NodeId>> {
     let mut waits = vec![0usize; edges.len()];
     for to in edges.iter().flatten() {
@@ -216,8 +218,8 @@ pub struct CommonKey {
     dtype: DType,
 }
 
-/// The key of a node with these operands, or `None` if merging would change the result: an update
-/// writes memory.
+/// Returns the key of a node with these operands, or `None` if the node writes memory, so that
+/// merging it would change the result.
 pub fn common_key(node: &Node, inputs: &[NodeId]) -> Option<CommonKey> {
     if node.op.overwrites() {
         return None;

@@ -43,7 +43,7 @@ pub enum UnaryOp {
     GeluTanh,
     /// `max(x, 0)`.
     Relu,
-    /// Negation of a `bool`.
+    /// Logical negation of a `bool`.
     Not,
 }
 
@@ -72,7 +72,7 @@ impl UnaryOp {
         UnaryOp::Not,
     ];
 
-    /// The lower-case name.
+    /// Returns the lowercase name, such as `gelu_tanh`.
     pub const fn name(self) -> &'static str {
         match self {
             UnaryOp::Neg => "neg",
@@ -99,7 +99,7 @@ impl UnaryOp {
     }
 }
 
-/// A binary operation on operands of one type. Comparisons give `bool`.
+/// A binary operation on operands of the same type. Comparisons return `bool`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum BinaryOp {
     /// Sum; integers wrap.
@@ -108,31 +108,32 @@ pub enum BinaryOp {
     Sub,
     /// Product; integers wrap.
     Mul,
-    /// Quotient; integers truncate, and a zero divisor gives the dividend (as WGSL does).
+    /// Quotient. Integer division truncates; division by an integer zero returns the dividend, as
+    /// in WGSL.
     Div,
-    /// Remainder with the sign of the dividend.
+    /// Remainder with the sign of the dividend; 0 if an integer divisor is zero, as in WGSL.
     Rem,
-    /// `a^b` for floats.
+    /// `a^b`, for floats only.
     Pow,
     /// Minimum.
     Min,
     /// Maximum.
     Max,
-    /// Equal.
+    /// `a == b`.
     Eq,
-    /// Not equal.
+    /// `a != b`.
     Ne,
-    /// Less.
+    /// `a < b`.
     Lt,
-    /// Less or equal.
+    /// `a <= b`.
     Le,
-    /// Greater.
+    /// `a > b`.
     Gt,
-    /// Greater or equal.
+    /// `a >= b`.
     Ge,
-    /// Logical and of `bool`.
+    /// Logical AND of `bool` operands.
     And,
-    /// Logical or of `bool`.
+    /// Logical OR of `bool` operands.
     Or,
 }
 
@@ -157,18 +158,18 @@ impl BinaryOp {
         BinaryOp::Or,
     ];
 
-    /// Whether the result is always `bool`.
+    /// Whether this is a comparison, whose result is `bool` for operands of any type.
     pub const fn is_comparison(self) -> bool {
         use BinaryOp::{Eq, Ge, Gt, Le, Lt, Ne};
         matches!(self, Eq | Ne | Lt | Le | Gt | Ge)
     }
 
-    /// Whether the operands are `bool`.
+    /// Whether the operands must be `bool`.
     pub const fn is_logical(self) -> bool {
         matches!(self, BinaryOp::And | BinaryOp::Or)
     }
 
-    /// The lower-case name.
+    /// Returns the lowercase name, such as `add`.
     pub const fn name(self) -> &'static str {
         match self {
             BinaryOp::Add => "add",

@@ -1,7 +1,7 @@
-//! Graph files: untrusted JSON with a magic word and a version.
+//! Graph files: JSON with a magic string and a version.
 //!
-//! A loaded graph has bounded sizes and is verified, so the rest of the crate may treat it like a
-//! hand-built graph.
+//! Files are untrusted input. A loaded graph has bounded sizes and is verified, so the rest of the
+//! crate may treat it like a hand-built graph.
 
 use serde::{Deserialize, Serialize};
 
@@ -14,17 +14,18 @@ use crate::error::{Error, Result};
 const MAGIC: &str = "warploom-graph";
 const VERSION: u32 = 1;
 
-/// Largest file in bytes. Weights are not included, so even a large graph is a few megabytes.
+/// Maximum size of a file in bytes. Weights are not included, so even a large graph takes a few
+/// megabytes.
 const MAX_BYTES: usize = 64 << 20;
-/// Largest number of nodes.
+/// Maximum number of nodes.
 const MAX_NODES: usize = 1 << 20;
-/// Largest rank.
+/// Maximum rank of a tensor.
 const MAX_RANK: usize = 8;
-/// Longest name or label in bytes.
+/// Maximum length of a name or label in bytes.
 const MAX_NAME: usize = 1024;
-/// Largest number of terms in the element count of a shape after expansion.
+/// Maximum number of terms in the element count of a shape after expansion.
 const MAX_TERMS: usize = 256;
-/// Longest text form of a size in bytes.
+/// Maximum length of the text form of a size in bytes.
 const MAX_SIZE_TEXT: usize = 512;
 
 #[derive(Serialize)]
@@ -48,7 +49,7 @@ struct FileIn {
 /// Serialises a graph.
 ///
 /// # Errors
-/// Invalid if the graph is: only loadable graphs are saved.
+/// Invalid if the graph fails [`verify`] or exceeds a limit, so that [`load`] would reject it.
 pub fn save(graph: &Graph) -> Result<Vec<u8>> {
     verify(graph)?;
     bounded(graph)?;
@@ -61,8 +62,8 @@ pub fn save(graph: &Graph) -> Result<Vec<u8>> {
 /// Parses the bytes of a graph file.
 ///
 /// # Errors
-/// Bad file, with the reason: not a graph file, another version, too large, or a graph that
-/// violates a rule of [`verify`].
+/// Bad file, with the reason, if the bytes are not a graph file of this version, if they exceed a
+/// limit, or if the graph fails [`verify`].
 pub fn load(bytes: &[u8]) -> Result<Graph> {
     if bytes.len() > MAX_BYTES {
         return Err(Error::bad_file(format!(
@@ -91,7 +92,7 @@ fn parse<'a, T: Deserialize<'a>>(bytes: &'a [u8]) -> Result<T> {
     serde_json::from_slice(bytes).map_err(|e| Error::bad_file(format!("graph file: {e}")))
 }
 
-/// Checks that every size is within the supported limits.
+/// Checks that node count, names and sizes are within the limits.
 fn bounded(graph: &Graph) -> Result<()> {
     if graph.nodes().len() > MAX_NODES {
         return Err(Error::invalid(format!("{} nodes, at most {MAX_NODES}", graph.nodes().len())));
@@ -133,8 +134,12 @@ fn bounded_shape(shape: &Shape) -> Result<()> {
     bounded_dims(shape.dims())
 }
 
-/// Sizes are polynomials. Bounds the cost of expanding their product, which a file could otherwise
-/// make arbitrarily large.
+/// Checks that every size is in normal form and that the product of all sizes, when expanded, has
+/// few terms. Sizes are polynomials, so a file could otherwise make that expansion arbitrarily
+/// large.
+///
+/// # Errors
+/// Invalid, with the reason.
 pub fn bounded_dims(dims: &[Dim]) -> Result<()> {
     let mut terms = 1usize;
     for dim in dims {

@@ -1,4 +1,4 @@
-//! Graph validation: run on every load, and after every pass in tests.
+//! Graph validation, for graphs that are saved, loaded or planned.
 
 use std::collections::BTreeMap;
 
@@ -12,14 +12,15 @@ use crate::error::{Error, Result};
 ///
 /// - operands precede their users, and the stored shape and type equal the inferred ones;
 /// - names of inputs, weights and states share one namespace and are unique, except that a weight
-///   may also be part of merged ones;
-/// - sizes of weights and states contain no symbols, and packed rows are whole blocks;
-/// - a state or a view of it is not read after its update (only the update's result is), and no
-///   update reads the memory that it writes;
-/// - outputs exist, have distinct names, and are neither packed weights nor overwritten.
+///   may also be part of merged leaves;
+/// - sizes of weights and states contain no symbols, and rows of packed weights are whole blocks;
+/// - neither a state nor a view of it is read after its update (only the update's result is), and
+///   no update reads the memory that it writes;
+/// - outputs exist, have distinct names, and are neither packed weights nor overwritten memory.
 ///
 /// # Errors
-/// Invalid, naming the graph, the node and its label.
+/// Invalid if a rule is violated; the message names the graph, and the node with its label or the
+/// output.
 pub fn verify(graph: &Graph) -> Result<()> {
     let mut names = BTreeMap::new();
     let mut states = StateReads::new(graph);
@@ -57,7 +58,8 @@ fn place(graph: &Graph, id: NodeId, node: &Node) -> String {
     }
 }
 
-/// Whether two leaves may share a name: a weight that is also part of merged ones.
+/// Whether two leaves may share a name: at least one is merged, and both have the same storage
+/// format.
 fn same_weight(graph: &Graph, other: NodeId, node: &Node) -> bool {
     let other = &graph.node(other).op;
     let merged = |op: &Op| matches!(op, Op::Merged { .. });
@@ -155,9 +157,9 @@ fn outputs(graph: &Graph, states: &StateReads) -> Result<()> {
 
 /// Tracks the memory of each node, and which memory has been overwritten.
 pub(super) struct StateReads {
-    /// For each node that is a state, an update or a view of either: the state or update.
+    /// For each node, the state or update that owns its memory, if any.
     root: Vec<Option<NodeId>>,
-    /// For each state and update: the update that overwrites it.
+    /// For each state and update, the update that overwrites it, if any.
     overwritten: Vec<Option<NodeId>>,
 }
 
@@ -167,7 +169,8 @@ impl StateReads {
         StateReads { root: none.clone(), overwritten: none }
     }
 
-    /// Visits the next node; an error if it reads overwritten memory.
+    /// Visits the next node in order. Fails if the node reads overwritten memory or the memory that
+    /// it writes.
     fn visit(&mut self, graph: &Graph, id: NodeId, node: &Node) -> Result<()> {
         for input in &node.inputs {
             if let Some(update) = self.stale(*input) {
@@ -186,13 +189,14 @@ impl StateReads {
         Ok(())
     }
 
-    /// The update that has overwritten the memory of this node, if any.
+    /// Returns the update that has overwritten the memory of this node, if any.
     fn stale(&self, id: NodeId) -> Option<NodeId> {
         self.root[id.index()].and_then(|root| self.overwritten[root.index()])
     }
 }
 
-/// The state or update that owns a node's memory, given the owners of all earlier nodes.
+/// Returns the state or update that owns a node's memory, if any; `roots` holds the owners for
+/// earlier nodes.
 pub(super) fn root_of(
     graph: &Graph,
     roots: &[Option<NodeId>],
@@ -225,7 +229,8 @@ mod tests {
         Op::Slice { axis: 0, start: Dim::new(0), len: Dim::new(len), step: 1 }
     }
 
-    /// A state of 4 rows with 1 row written; returns graph, state, update.
+    /// Builds a graph with a state of 4 rows and an update of 1 row; returns the graph, the state
+    /// and the update.
     fn cache() -> (Graph, NodeId, NodeId) {
         let mut g = Graph::new("cache");
         let state = g.state("kv", Shape::new([4, 2]), DType::F32);

@@ -1,25 +1,25 @@
-//! Shared code of the K formats with minima: the search for step and minimum of sub-blocks, and the
-//! packing of 6-bit pairs in Q4_K and Q5_K.
+//! Code shared by the K formats with minima: the search for the scale and minimum of a sub-block,
+//! and the packing of 6-bit scales and minima in Q4_K and Q5_K.
 //!
-//! A sub-block is `w = scale * q - minimum`, `q` in `0..=levels`. As in ggml's quantiser, the
-//! search tries steps around the plain step (range over levels). For the quants of each, scale and
-//! minimum of least squared error have a closed form, with errors weighted by magnitude. The best
-//! is kept.
+//! A sub-block is `w = scale * q - minimum`, with `q` in `0..=levels`. Like ggml's quantiser, the
+//! search tries scales around the plain one (the range divided by the levels). Each of them
+//! determines the quants, for which the scale and minimum of least squared error, weighted by
+//! magnitude, have a closed form. The pair with the smallest error is kept.
 
 use super::{f16_finite, inverse};
 
-/// Number ranges of a format.
+/// Ranges of the quants and scales of a format.
 #[derive(Clone, Copy)]
 pub(super) struct Levels {
     /// The largest quant.
     pub(super) q: u8,
-    /// The largest scale and minimum, in steps of `d` and `dmin`.
+    /// The largest scale and minimum of a sub-block, in steps of `d` and `dmin`.
     pub(super) scale: u8,
-    /// Start of the search: an offset to `q`, the levels over the range.
+    /// The first offset that the search adds to the number of levels; the next are 0.1 apart.
     pub(super) first: f32,
 }
 
-/// A block of `SUBS` sub-blocks of `LEN` weights, not yet packed.
+/// A block of 256 weights in `SUBS` sub-blocks, quantised but not yet packed.
 pub(super) struct Affine<const SUBS: usize> {
     pub(super) d: half::f16,
     pub(super) dmin: half::f16,
@@ -28,7 +28,7 @@ pub(super) struct Affine<const SUBS: usize> {
     pub(super) q: [u8; 256],
 }
 
-/// Quantises 256 values; `None` if a scale does not fit f16.
+/// Quantises 256 values in `SUBS` sub-blocks of `LEN`; `None` if a scale does not fit in an f16.
 pub(super) fn search<const SUBS: usize, const LEN: usize>(
     values: &[f32; 256],
     levels: Levels,
@@ -61,10 +61,11 @@ pub(super) fn search<const SUBS: usize, const LEN: usize>(
     Some(found)
 }
 
-/// Number of further steps to try, a tenth of a level apart.
+/// Index of the last further scale to try, counted from 0; they are a tenth of a level apart.
 const TRIES: u8 = 20;
 
-/// Scale and minimum (as a non-negative distance below zero) of least weighted error.
+/// Finds the scale and minimum of a sub-block with the least weighted error. The minimum is
+/// returned as a non-negative distance below zero.
 fn best_step<const LEN: usize>(sub: &[f32; LEN], levels: Levels) -> (f32, f32) {
     let min = sub.iter().copied().fold(0.0, f32::min);
     let max = sub.iter().copied().fold(min, f32::max);
@@ -102,7 +103,8 @@ fn best_step<const LEN: usize>(sub: &[f32; LEN], levels: Levels) -> (f32, f32) {
     (best.0, -best.1)
 }
 
-/// The least-squares scale and minimum (0 at most) for these quants.
+/// Computes the least-squares scale and minimum (at most 0) for these quants; `None` if there is no
+/// finite solution with a non-negative scale.
 fn least_squares<const LEN: usize>(
     sub: &[f32; LEN],
     weights: &[f32; LEN],

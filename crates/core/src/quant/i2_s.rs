@@ -1,10 +1,10 @@
-//! I2_S: 128 ternary weights in 36 bytes (2.25 bits a weight), BitNet's format with the scale
+//! I2_S: 128 ternary weights in 36 bytes (2.25 bits per weight), BitNet's format with the scale
 //! repeated in each block.
 //!
 //! | bytes | content |
 //! |---|---|
 //! | 0..4 | `d`, f32: the scale |
-//! | 4..36 | `qs`, 2 bits a weight: weight `32 r + l` lies in byte `l` at bit `6 - 2 r` |
+//! | 4..36 | `qs`, 2 bits per weight: weight `32 r + l` lies in byte `l` at bit `6 - 2 r` |
 //!
 //! Meaning: `w[i] = d * (q[i] - 1)`; a `q` of 3 does not occur.
 //!
@@ -16,17 +16,17 @@
 use super::ternary;
 use crate::error::{Error, Result};
 
-/// Weights in a block.
+/// Number of weights in a block.
 pub const LEN: usize = 128;
-/// Bytes of a block.
+/// Size of a block in bytes.
 pub const BYTES: usize = 36;
 
-/// Bytes of the weights of a block in a file.
+/// Size of a block in a file, in bytes: the weights alone, without a scale.
 pub const FILE_BYTES: usize = 32;
-/// Bytes after the weights of a tensor in a file, the scale first.
+/// Number of bytes that follow a tensor's weights in a file, starting with the scale.
 pub const FILE_TAIL: usize = 32;
 
-/// The 128 weights of a block.
+/// Decodes the 128 weights of a block.
 #[inline]
 pub fn decode_block(block: &[u8; BYTES], out: &mut [f32; LEN]) {
     let d = f32::from_le_bytes([block[0], block[1], block[2], block[3]]);
@@ -36,7 +36,7 @@ pub fn decode_block(block: &[u8; BYTES], out: &mut [f32; LEN]) {
     }
 }
 
-/// The block nearest to 128 finite values: the largest magnitude is the scale.
+/// Encodes 128 finite values with their largest magnitude as the scale. It never fails.
 pub fn encode_block(values: &[f32; LEN]) -> Option<[u8; BYTES]> {
     let (d, digit) = ternary(values);
     let mut block = [0; BYTES];
@@ -51,7 +51,7 @@ pub fn encode_block(values: &[f32; LEN]) -> Option<[u8; BYTES]> {
 ///
 /// # Errors
 /// Bad file if the bytes are not whole blocks and a tail, if the scale is not finite, or if a
-/// weight is 3: then the tensor has another format with the same number.
+/// weight is 3, in which case the tensor has a different format that used the same type number.
 pub fn from_file(bytes: &[u8]) -> Result<Vec<u8>> {
     let split = bytes.len().checked_sub(FILE_TAIL).filter(|n| n.is_multiple_of(FILE_BYTES));
     let Some((packed, tail)) = split.map(|at| bytes.split_at(at)) else {

@@ -1,24 +1,27 @@
-//! IQ4_XS: 256 weights in 136 bytes (4.25 bits a weight), ggml's `block_iq4_xs`.
+//! IQ4_XS: 256 weights in 136 bytes (4.25 bits per weight), ggml's `block_iq4_xs`.
 //!
 //! | bytes | content |
 //! |---|---|
 //! | 0..2 | `d`, f16: the scale of the scales |
 //! | 2..4 | `scales_h`, u16: bits `2 b` and `2 b + 1` are the high bits of scale `b` |
 //! | 4..8 | `scales_l`: nibble `b` holds the low 4 bits of scale `b` |
-//! | 8..136 | `qs`, 8 sub-blocks of 16 bytes: byte `j` of sub-block `b` holds weight `32 b + j` in its low 4 bits, weight `32 b + 16 + j` in its high |
+//! | 8..136 | `qs`, 8 sub-blocks of 16 bytes: two weights per byte |
 //!
-//! Meaning, in sub-block `b = i / 32`: `w[i] = (d * (sc[b] - 32)) * VALUES[q[i]]`, with the values
-//! of IQ4_NL.
+//! Byte `j` of sub-block `b` of `qs` holds weight `32 b + j` in its low nibble and weight
+//! `32 b + 16 + j` in its high nibble.
+//!
+//! Meaning, in sub-block `b = i / 32`: `w[i] = (d * (sc[b] - 32)) * VALUES[q[i]]`, with scales `sc`
+//! and the `VALUES` of IQ4_NL.
 
 use super::iq4_nl::{VALUES, nearest};
 use super::{f16_at, f16_finite, inverse};
 
-/// Weights in a block.
+/// Number of weights in a block.
 pub const LEN: usize = 256;
-/// Bytes of a block.
+/// Size of a block in bytes.
 pub const BYTES: usize = 136;
 
-/// The 256 weights of a block.
+/// Decodes the 256 weights of a block.
 #[inline]
 pub fn decode_block(block: &[u8; BYTES], out: &mut [f32; LEN]) {
     let d = f16_at(block, 0);
@@ -35,8 +38,8 @@ pub fn decode_block(block: &[u8; BYTES], out: &mut [f32; LEN]) {
     }
 }
 
-/// A valid block near 256 finite values: in each sub-block the value of largest magnitude maps to
-/// -127. Simpler than ggml's least-error search. `None` if the scale does not fit f16.
+/// Encodes 256 finite values so that the value of largest magnitude in each sub-block maps to -127.
+/// This is simpler than ggml's search. `None` if the scale does not fit in an f16.
 pub fn encode_block(values: &[f32; LEN]) -> Option<[u8; BYTES]> {
     let mut steps = [0.0f32; 8];
     for (step, sub) in steps.iter_mut().zip(values.as_chunks::<32>().0) {

@@ -1,17 +1,17 @@
-//! Storage formats of weights: one file per format, in plain Rust.
+//! Storage formats of weights: decoding and encoding in plain Rust, one file per format.
 //!
-//! Every kernel is tested against these functions. Decoding is exact: each value is the f32 of the
-//! format's formula with one rounding per written operation, in the written order (no fused
+//! Every kernel is tested against these functions. Decoding is exact: each value is the format's
+//! formula in f32 with one rounding per written operation, in the written order (no fused
 //! multiply-add), so it equals ggml's own reference bit for bit. The formula also applies to
 //! infinite and NaN scales; NaN payloads are not preserved.
 //!
-//! Encoding follows ggml's reference quantisers for the plain formats (F16, BF16, Q4_0, Q4_1, Q5_0,
-//! Q5_1, Q8_0, MXFP4, TQ1_0, TQ2_0), and ggml's search for steps of least error for the K formats
-//! with minima (Q2_K, Q4_K, Q5_K). Q3_K, Q6_K, IQ4_NL and IQ4_XS use a simple valid quantiser: good
-//! for tests, slightly worse than the best for shipping a model.
+//! Encoding follows ggml's reference quantisers for F16, BF16, Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, MXFP4,
+//! TQ1_0 and TQ2_0, and ggml's least-error search for the K formats with minima (Q2_K, Q4_K, Q5_K).
+//! For Q3_K, Q6_K, IQ4_NL and IQ4_XS it uses a simpler quantiser, which is sufficient for tests but
+//! slightly less accurate than ggml's search.
 //!
-//! Independent of files, shapes and devices. Numbers are little endian; blocks run along a tensor's
-//! innermost dimension.
+//! This module is independent of files, shapes and devices. Multi-byte values are little-endian;
+//! blocks run along a tensor's innermost dimension.
 
 use crate::base::{DType, Format};
 use crate::error::{Error, Result};
@@ -93,11 +93,11 @@ pub fn decode(format: Format, bytes: &[u8], out: &mut [f32]) -> Result<()> {
     Ok(())
 }
 
-/// Encodes `values` as `format`, rounding to the nearest number that a block can represent.
+/// Encodes `values` in `format`, each as a nearby value that its block can represent.
 ///
 /// # Errors
-/// Invalid if the values do not fill whole blocks, or if a block format meets a value that is not
-/// finite or too large for its f16 scale; unsupported for plain integers and booleans.
+/// Invalid if the values do not fill whole blocks, or if a value of a block format is not finite or
+/// needs a scale beyond the range of f16; unsupported for plain integers and booleans.
 pub fn encode(format: Format, values: &[f32]) -> Result<Vec<u8>> {
     let Some(need) = format.bytes(values.len() as u64).and_then(|n| usize::try_from(n).ok()) else {
         return Err(Error::invalid(not_whole_blocks("encode", format, values.len())));
@@ -136,10 +136,10 @@ pub fn encode(format: Format, values: &[f32]) -> Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Converts weights to a GPU weight layout (`Format::kept`).
+/// Repacks weights from a file format into a GPU weight layout ([`Format::kept`]).
 ///
 /// # Errors
-/// Invalid if `to` is not a layout of `from`, or the bytes are not whole blocks of it.
+/// Invalid if `to` is not a layout of `from`, or if the bytes are not whole blocks of `to`.
 pub fn keep(from: Format, to: Format, bytes: &[u8]) -> Result<Vec<u8>> {
     match (from, to) {
         (Format::Q6K, Format::Q6Kx8) => q6_kx8::from_q6_k(bytes),
@@ -150,8 +150,8 @@ pub fn keep(from: Format, to: Format, bytes: &[u8]) -> Result<Vec<u8>> {
     }
 }
 
-/// Converts groups of `PARTS` blocks of `EACH` bytes to blocks of `BYTES` with `put`; `what` names
-/// such a group in errors.
+/// Converts groups of `PARTS` blocks of `EACH` bytes to blocks of `BYTES` bytes with `put`; `what`
+/// names such groups in errors.
 ///
 /// # Errors
 /// Invalid if the bytes are not whole groups.
@@ -229,31 +229,33 @@ fn not_a_weight(action: &str, dtype: DType) -> Error {
     Error::unsupported(format!("{action} {dtype}: only floating-point formats hold weights"))
 }
 
-/// The f16 at byte `at` of a block as f32, which is exact. `at + 2` must lie in the block.
+/// Reads the f16 at byte `at` of a block as f32, which is exact. `at + 2` must not exceed `BYTES`.
 #[inline]
 fn f16_at<const BYTES: usize>(block: &[u8; BYTES], at: usize) -> f32 {
     half::f16::from_le_bytes([block[at], block[at + 1]]).to_f32()
 }
 
-/// `value` rounded to the nearest f16, also converted back to f32; `None` if infinite.
+/// Returns the f16 nearest to `value`, and its value as f32; `None` if the f16 is not finite.
 fn f16_finite(value: f32) -> Option<(half::f16, f32)> {
     let narrow = half::f16::from_f32(value);
     narrow.is_finite().then(|| (narrow, narrow.to_f32()))
 }
 
-/// `1 / scale`, or 0 if the scale is 0 (a block of zeros) or so small that it would overflow.
+/// Returns `1 / scale`, or 0 if the scale is 0 (a block of zeros) or so small that its inverse
+/// overflows.
 fn inverse(scale: f32) -> f32 {
     let inverse = 1.0 / scale;
     if inverse.is_finite() { inverse } else { 0.0 }
 }
 
-/// The fifth bits of 32 weights, bit `i` of 4 bytes for weight `i`: each as 0 or 16.
+/// Returns a function from the index of a weight to its fifth bit, as 0 or 16. Bit `i` of the 4
+/// bytes belongs to weight `i`.
 fn fifth_bits(bytes: &[u8]) -> impl Fn(usize) -> u8 {
     let bits = bytes.iter().rev().fold(0, |word, byte| word << 8 | u32::from(*byte));
     move |i| ((bits >> i & 1) << 4) as u8
 }
 
-/// Packs 32 5-bit quants as in Q5_0 and Q5_1: the fifth bits, then the nibbles.
+/// Packs 32 quants of 5 bits as in Q5_0 and Q5_1: the fifth bits, then the nibbles.
 fn nibbles_and_fifths(q: &[u8; 32]) -> [u8; 20] {
     let mut bytes = [0; 20];
     for (i, q) in q.iter().enumerate() {
@@ -263,8 +265,8 @@ fn nibbles_and_fifths(q: &[u8; 32]) -> [u8; 20] {
     bytes
 }
 
-/// The scale for ternary weights near these values (their largest magnitude), and a function to a
-/// value's digit: 0 is minus the scale, 1 is zero, 2 is the scale.
+/// Returns the scale for ternary weights near these values (their largest magnitude), and a
+/// function from a value to its digit: 0 is minus the scale, 1 is zero, 2 is the scale.
 fn ternary(values: &[f32]) -> (f32, impl Fn(f32) -> u8) {
     let d = values.iter().fold(0.0f32, |a, v| a.max(v.abs()));
     let inv = inverse(d);

@@ -1,28 +1,28 @@
-//! Q2_K: 256 weights in 84 bytes (2.625 bits a weight), ggml's `block_q2_K`.
+//! Q2_K: 256 weights in 84 bytes (2.625 bits per weight), ggml's `block_q2_K`.
 //!
 //! | bytes | content |
 //! |---|---|
-//! | 0..16 | `scales`, a byte for each sub-block of 16: scale `sc` in the low 4 bits, minimum `mn` in the high |
-//! | 16..80 | `qs`, 2 bits a weight |
+//! | 0..16 | `scales`: per sub-block, scale `sc` in the low nibble and minimum `mn` in the high |
+//! | 16..80 | `qs`, 2 bits per weight |
 //! | 80..82 | `d`, f16: the scale of the scales |
 //! | 82..84 | `dmin`, f16: the scale of the minima |
 //!
-//! The block is two halves of 128 weights, each four runs of 32: weight `128 h + 32 r + l` lies in
-//! byte `qs[32 h + l]` at bit `2 r`.
+//! Each half of 128 weights has four runs of 32: weight `128 h + 32 r + l` lies in byte
+//! `qs[32 h + l]` at bit `2 r`.
 //!
 //! Meaning, in sub-block `b = i / 16`: `w[i] = (d * sc[b]) * q[i] - (dmin * mn[b])`.
 
 use super::{affine, f16_at};
 
-/// Weights in a block.
+/// Number of weights in a block.
 pub const LEN: usize = 256;
-/// Bytes of a block.
+/// Size of a block in bytes.
 pub const BYTES: usize = 84;
 
 const QS: usize = 16;
 const D: usize = 80;
 
-/// The 256 weights of a block.
+/// Decodes the 256 weights of a block.
 #[inline]
 pub fn decode_block(block: &[u8; BYTES], out: &mut [f32; LEN]) {
     let (d, dmin) = (f16_at(block, D), f16_at(block, D + 2));
@@ -37,8 +37,8 @@ pub fn decode_block(block: &[u8; BYTES], out: &mut [f32; LEN]) {
     }
 }
 
-/// A block near 256 finite values, by ggml's search for steps of least error (see `affine`). `None`
-/// if a scale does not fit f16.
+/// Encodes 256 finite values by ggml's least-error search (see `affine`). `None` if a scale does
+/// not fit in an f16.
 pub fn encode_block(values: &[f32; LEN]) -> Option<[u8; BYTES]> {
     let found = affine::search::<16, 16>(values, affine::Levels { q: 3, scale: 15, first: -0.5 })?;
     let mut block = [0; BYTES];

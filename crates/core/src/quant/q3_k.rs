@@ -1,4 +1,4 @@
-//! Q3_K: 256 weights in 110 bytes (3.4375 bits a weight), ggml's `block_q3_K`.
+//! Q3_K: 256 weights in 110 bytes (3.4375 bits per weight), ggml's `block_q3_K`.
 //!
 //! | bytes | content |
 //! |---|---|
@@ -7,25 +7,25 @@
 //! | 96..108 | `scales`, 16 scales `sc` of 6 bits, packed as below |
 //! | 108..110 | `d`, f16: the scale of the scales |
 //!
-//! The block is two halves of 128 weights, each four runs of 32: weight `128 h + 32 r + l` has its
-//! low bits in `qs[32 h + l]` at bit `2 r`, its third in `hmask[l]` at bit `4 h + r`.
-//! With `s` the 12 bytes:
+//! Each half of 128 weights has four runs of 32: weight `128 h + 32 r + l` has its low bits in
+//! `qs[32 h + l]` at bit `2 r`, and its third bit in `hmask[l]` at bit `4 h + r`.
+//! With `s` the 12 bytes of `scales`:
 //! `sc[b] = (s[b % 8] >> 4 (b / 8)) & 15 | (s[8 + b % 4] >> 2 (b / 4) & 3) << 4`.
 //!
 //! Meaning, in sub-block `b = i / 16`: `w[i] = (d * (sc[b] - 32)) * (q[i] - 4)`, `q` in 0..8.
 
 use super::{f16_at, f16_finite, inverse};
 
-/// Weights in a block.
+/// Number of weights in a block.
 pub const LEN: usize = 256;
-/// Bytes of a block.
+/// Size of a block in bytes.
 pub const BYTES: usize = 110;
 
 const QS: usize = 32;
 const SCALES: usize = 96;
 const D: usize = 108;
 
-/// The 256 weights of a block.
+/// Decodes the 256 weights of a block.
 #[inline]
 pub fn decode_block(block: &[u8; BYTES], out: &mut [f32; LEN]) {
     let d = f16_at(block, D);
@@ -43,8 +43,8 @@ pub fn decode_block(block: &[u8; BYTES], out: &mut [f32; LEN]) {
     }
 }
 
-/// A valid block near 256 finite values: in each sub-block the value of largest magnitude maps to
-/// -4. Simpler than ggml's least-error search. `None` if the scale does not fit f16.
+/// Encodes 256 finite values so that the value of largest magnitude in each sub-block maps to -4.
+/// This is simpler than ggml's search. `None` if the scale does not fit in an f16.
 pub fn encode_block(values: &[f32; LEN]) -> Option<[u8; BYTES]> {
     let mut steps = [0.0f32; 16];
     for (step, sub) in steps.iter_mut().zip(values.as_chunks::<16>().0) {

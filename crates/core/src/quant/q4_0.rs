@@ -1,20 +1,20 @@
-//! Q4_0: 32 weights in 18 bytes (4.5 bits a weight), ggml's `block_q4_0`.
+//! Q4_0: 32 weights in 18 bytes (4.5 bits per weight), ggml's `block_q4_0`.
 //!
 //! | bytes | content |
 //! |---|---|
 //! | 0..2 | `d`, f16: the scale |
-//! | 2..18 | `qs`, 16 bytes: byte `j` holds weight `j` in its low 4 bits, weight `j + 16` in its high |
+//! | 2..18 | `qs`, 16 bytes: weight `j` in the low nibble of byte `j`, `j + 16` in the high |
 //!
 //! Meaning: `w[i] = d * (q[i] - 8)`, `q` in 0..16.
 
 use super::{f16_at, f16_finite, inverse};
 
-/// Weights in a block.
+/// Number of weights in a block.
 pub const LEN: usize = 32;
-/// Bytes of a block.
+/// Size of a block in bytes.
 pub const BYTES: usize = 18;
 
-/// The 32 weights of a block.
+/// Decodes the 32 weights of a block.
 #[inline]
 pub fn decode_block(block: &[u8; BYTES], out: &mut [f32; LEN]) {
     let d = f16_at(block, 0);
@@ -25,8 +25,8 @@ pub fn decode_block(block: &[u8; BYTES], out: &mut [f32; LEN]) {
     }
 }
 
-/// The block nearest to 32 finite values, by ggml's reference: the value of largest magnitude (the
-/// first of equals) maps to -8. `None` if the scale does not fit f16.
+/// Encodes 32 finite values like ggml's reference: the value of largest magnitude (the first of
+/// equals) maps to -8. `None` if the scale does not fit in an f16.
 pub fn encode_block(values: &[f32; LEN]) -> Option<[u8; BYTES]> {
     let mut extreme = 0.0f32;
     for &v in values {

@@ -1,11 +1,14 @@
-//! Q4_0x8: 256 weights in 144 bytes, eight blocks of Q4_0 ([`q4_0`]) interleaved by field. A GPU
-//! weight layout: every field is 16-byte aligned for vector loads, and nibbles are ordered as in
-//! Q4_K.
+//! Q4_0x8: 256 weights in 144 bytes, eight blocks of Q4_0 ([`q4_0`]) interleaved by field. It is a
+//! GPU weight layout: every field is 16-byte aligned for vector loads, and nibbles are ordered as
+//! in Q4_K.
 //!
 //! | bytes | content |
 //! |---|---|
 //! | 0..16 | `d` of the eight blocks, f16 |
-//! | 16..144 | four groups of 32 bytes: byte `j` of group `g` holds weight `j` of block `2 g` in its low nibble, of block `2 g + 1` in its high |
+//! | 16..144 | four groups of 32 bytes, each for two blocks |
+//!
+//! Byte `j` of group `g` holds weight `j` of block `2 g` in its low nibble and weight `j` of block
+//! `2 g + 1` in its high nibble.
 //!
 //! Meaning: as in Q4_0, `w = (q - 8) * d`.
 
@@ -13,20 +16,21 @@ use super::{f16_at, q4_0};
 use crate::base::Format;
 use crate::error::Result;
 
-/// Weights in a block.
+/// Number of weights in a block.
 pub const LEN: usize = 256;
-/// Bytes of a block.
+/// Size of a block in bytes.
 pub const BYTES: usize = 144;
 
-/// Number of Q4_0 blocks in one.
+/// Number of Q4_0 blocks in a block.
 const PARTS: usize = LEN / q4_0::LEN;
 
-/// The byte of weight `j` of block `part`, and the weight's bit offset in it.
+/// Returns the offset of the byte that holds weight `j` of block `part`, and the weight's first bit
+/// in it.
 fn code_at(part: usize, j: usize) -> (usize, u32) {
     (16 + part / 2 * 32 + j, part as u32 % 2 * 4)
 }
 
-/// The 256 weights of a block.
+/// Decodes the 256 weights of a block.
 pub fn decode_block(block: &[u8; BYTES], out: &mut [f32; LEN]) {
     for (part, out) in out.as_chunks_mut::<{ q4_0::LEN }>().0.iter_mut().enumerate() {
         let d = f16_at(block, 2 * part);
@@ -37,7 +41,8 @@ pub fn decode_block(block: &[u8; BYTES], out: &mut [f32; LEN]) {
     }
 }
 
-/// The block nearest to 256 finite values: eight times [`q4_0::encode_block`].
+/// Encodes 256 finite values as eight interleaved blocks of Q4_0 ([`q4_0::encode_block`]). `None`
+/// if a scale does not fit in an f16.
 pub fn encode_block(values: &[f32; LEN]) -> Option<[u8; BYTES]> {
     let mut blocks = [[0; q4_0::BYTES]; PARTS];
     for (block, values) in blocks.iter_mut().zip(values.as_chunks::<{ q4_0::LEN }>().0) {
@@ -48,7 +53,7 @@ pub fn encode_block(values: &[f32; LEN]) -> Option<[u8; BYTES]> {
     Some(out)
 }
 
-/// Converts blocks of Q4_0, eight at a time.
+/// Repacks blocks of Q4_0, eight at a time.
 ///
 /// # Errors
 /// Invalid if the bytes are not whole groups of eight blocks.

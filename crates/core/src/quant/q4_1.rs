@@ -1,21 +1,21 @@
-//! Q4_1: 32 weights in 20 bytes (5 bits a weight), ggml's `block_q4_1`.
+//! Q4_1: 32 weights in 20 bytes (5 bits per weight), ggml's `block_q4_1`.
 //!
 //! | bytes | content |
 //! |---|---|
 //! | 0..2 | `d`, f16: the scale |
 //! | 2..4 | `m`, f16: the minimum |
-//! | 4..20 | `qs`, 16 bytes: byte `j` holds weight `j` in its low 4 bits, weight `j + 16` in its high |
+//! | 4..20 | `qs`, 16 bytes: weight `j` in the low nibble of byte `j`, `j + 16` in the high |
 //!
 //! Meaning: `w[i] = d * q[i] + m`, `q` in 0..16.
 
 use super::{f16_at, f16_finite, inverse};
 
-/// Weights in a block.
+/// Number of weights in a block.
 pub const LEN: usize = 32;
-/// Bytes of a block.
+/// Size of a block in bytes.
 pub const BYTES: usize = 20;
 
-/// The 32 weights of a block.
+/// Decodes the 32 weights of a block.
 #[inline]
 pub fn decode_block(block: &[u8; BYTES], out: &mut [f32; LEN]) {
     let (d, m) = (f16_at(block, 0), f16_at(block, 2));
@@ -26,8 +26,8 @@ pub fn decode_block(block: &[u8; BYTES], out: &mut [f32; LEN]) {
     }
 }
 
-/// The block nearest to 32 finite values, by ggml's reference: smallest to largest in 15 steps.
-/// `None` if scale or minimum does not fit f16.
+/// Encodes 32 finite values like ggml's reference: 15 steps from the smallest to the largest value.
+/// `None` if the scale or the minimum does not fit in an f16.
 pub fn encode_block(values: &[f32; LEN]) -> Option<[u8; BYTES]> {
     let min = values.iter().copied().fold(f32::INFINITY, f32::min);
     let max = values.iter().copied().fold(f32::NEG_INFINITY, f32::max);

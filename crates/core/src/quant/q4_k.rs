@@ -1,13 +1,16 @@
-//! Q4_K: 256 weights in 144 bytes (4.5 bits a weight), ggml's `block_q4_K`.
+//! Q4_K: 256 weights in 144 bytes (4.5 bits per weight), ggml's `block_q4_K`.
 //!
 //! | bytes | content |
 //! |---|---|
 //! | 0..2 | `d`, f16: the scale of the scales |
 //! | 2..4 | `dmin`, f16: the scale of the minima |
-//! | 4..16 | `scales`, 12 bytes: 8 scales `sc` and 8 minima `mn` of 6 bits, packed as below |
-//! | 16..144 | `qs`, 4 groups of 32 bytes: byte `l` of group `g` holds weight `64 g + l` in its low 4 bits, weight `64 g + 32 + l` in its high |
+//! | 4..16 | `scales`: 8 scales `sc` and 8 minima `mn` of 6 bits, packed as below |
+//! | 16..144 | `qs`, 4 groups of 32 bytes: two weights per byte |
 //!
-//! With `s` the 12 bytes, for sub-blocks `b` in 0..4 and `b + 4`:
+//! Byte `l` of group `g` of `qs` holds weight `64 g + l` in its low nibble and weight
+//! `64 g + 32 + l` in its high nibble.
+//!
+//! With `s` the 12 bytes of `scales`, for sub-blocks `b` in 0..4 and `b + 4`:
 //! `sc[b] = s[b] & 63`, `mn[b] = s[4 + b] & 63`,
 //! `sc[b + 4] = (s[8 + b] & 15) | (s[b] >> 6) << 4`,
 //! `mn[b + 4] = (s[8 + b] >> 4) | (s[4 + b] >> 6) << 4`.
@@ -16,12 +19,12 @@
 
 use super::{affine, f16_at};
 
-/// Weights in a block.
+/// Number of weights in a block.
 pub const LEN: usize = 256;
-/// Bytes of a block.
+/// Size of a block in bytes.
 pub const BYTES: usize = 144;
 
-/// The 256 weights of a block.
+/// Decodes the 256 weights of a block.
 #[inline]
 pub fn decode_block(block: &[u8; BYTES], out: &mut [f32; LEN]) {
     let (d, dmin) = (f16_at(block, 0), f16_at(block, 2));
@@ -38,8 +41,8 @@ pub fn decode_block(block: &[u8; BYTES], out: &mut [f32; LEN]) {
     }
 }
 
-/// A block near 256 finite values, by ggml's search for steps of least error (see `affine`). `None`
-/// if a scale does not fit f16.
+/// Encodes 256 finite values by ggml's least-error search (see `affine`). `None` if a scale does
+/// not fit in an f16.
 pub fn encode_block(values: &[f32; LEN]) -> Option<[u8; BYTES]> {
     let found = affine::search::<8, 32>(values, affine::Levels { q: 15, scale: 63, first: -1.0 })?;
     let mut block = [0; BYTES];

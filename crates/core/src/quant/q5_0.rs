@@ -1,21 +1,21 @@
-//! Q5_0: 32 weights in 22 bytes (5.5 bits a weight), ggml's `block_q5_0`.
+//! Q5_0: 32 weights in 22 bytes (5.5 bits per weight), ggml's `block_q5_0`.
 //!
 //! | bytes | content |
 //! |---|---|
 //! | 0..2 | `d`, f16: the scale |
 //! | 2..6 | `qh`, u32: bit `i` is the fifth bit of weight `i` |
-//! | 6..22 | `qs`, 16 bytes: byte `j` holds the low bits of weight `j` in its low nibble, of `j + 16` in its high |
+//! | 6..22 | `qs`: low bits of weight `j` in the low nibble of byte `j`, `j + 16` in the high |
 //!
 //! Meaning: `w[i] = d * (q[i] - 16)`, `q` in 0..32.
 
 use super::{f16_at, f16_finite, fifth_bits, inverse, nibbles_and_fifths};
 
-/// Weights in a block.
+/// Number of weights in a block.
 pub const LEN: usize = 32;
-/// Bytes of a block.
+/// Size of a block in bytes.
 pub const BYTES: usize = 22;
 
-/// The 32 weights of a block.
+/// Decodes the 32 weights of a block.
 #[inline]
 pub fn decode_block(block: &[u8; BYTES], out: &mut [f32; LEN]) {
     let d = f16_at(block, 0);
@@ -28,8 +28,8 @@ pub fn decode_block(block: &[u8; BYTES], out: &mut [f32; LEN]) {
     }
 }
 
-/// The block nearest to 32 finite values, by ggml's reference: the value of largest magnitude (the
-/// first of equals) maps to -16. `None` if the scale does not fit f16.
+/// Encodes 32 finite values like ggml's reference: the value of largest magnitude (the first of
+/// equals) maps to -16. `None` if the scale does not fit in an f16.
 pub fn encode_block(values: &[f32; LEN]) -> Option<[u8; BYTES]> {
     let extreme = values.iter().fold(0.0f32, |a, &v| if v.abs() > a.abs() { v } else { a });
     let d = extreme / -16.0;

@@ -1,4 +1,4 @@
-//! Q5_K: 256 weights in 176 bytes (5.5 bits a weight), ggml's `block_q5_K`.
+//! Q5_K: 256 weights in 176 bytes (5.5 bits per weight), ggml's `block_q5_K`.
 //!
 //! | bytes | content |
 //! |---|---|
@@ -6,21 +6,24 @@
 //! | 2..4 | `dmin`, f16: the scale of the minima |
 //! | 4..16 | `scales`: 8 scales `sc` and 8 minima `mn` of 6 bits, packed as in Q4_K |
 //! | 16..48 | `qh`: bit `b` of byte `l` is the fifth bit of weight `32 b + l` |
-//! | 48..176 | `qs`, 4 groups of 32 bytes: byte `l` of group `g` holds the low bits of weight `64 g + l` in its low nibble, of `64 g + 32 + l` in its high |
+//! | 48..176 | `qs`, 4 groups of 32 bytes: the low 4 bits of two weights per byte |
+//!
+//! Byte `l` of group `g` of `qs` holds the bits of weight `64 g + l` in its low nibble and those of
+//! weight `64 g + 32 + l` in its high nibble.
 //!
 //! Meaning, for weight `i` in sub-block `b = i / 32`: `w[i] = (d * sc[b]) * q[i] - (dmin * mn[b])`.
 
 use super::{affine, f16_at};
 
-/// Weights in a block.
+/// Number of weights in a block.
 pub const LEN: usize = 256;
-/// Bytes of a block.
+/// Size of a block in bytes.
 pub const BYTES: usize = 176;
 
 const QH: usize = 16;
 const QS: usize = 48;
 
-/// The 256 weights of a block.
+/// Decodes the 256 weights of a block.
 #[inline]
 pub fn decode_block(block: &[u8; BYTES], out: &mut [f32; LEN]) {
     let (d, dmin) = (f16_at(block, 0), f16_at(block, 2));
@@ -35,8 +38,8 @@ pub fn decode_block(block: &[u8; BYTES], out: &mut [f32; LEN]) {
     }
 }
 
-/// A block near 256 finite values, by ggml's search for steps of least error (see `affine`). `None`
-/// if a scale does not fit f16.
+/// Encodes 256 finite values by ggml's least-error search (see `affine`). `None` if a scale does
+/// not fit in an f16.
 pub fn encode_block(values: &[f32; LEN]) -> Option<[u8; BYTES]> {
     let found = affine::search::<8, 32>(values, affine::Levels { q: 31, scale: 63, first: -0.5 })?;
     let mut block = [0; BYTES];

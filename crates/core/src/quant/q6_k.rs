@@ -1,4 +1,4 @@
-//! Q6_K: 256 weights in 210 bytes (6.5625 bits a weight), ggml's `block_q6_K`.
+//! Q6_K: 256 weights in 210 bytes (6.5625 bits per weight), ggml's `block_q6_K`.
 //!
 //! | bytes | content |
 //! |---|---|
@@ -7,24 +7,24 @@
 //! | 192..208 | `scales`, 16 signed bytes: sub-block `b` is weights `16 b .. 16 b + 16` |
 //! | 208..210 | `d`, f16: the scale of the scales |
 //!
-//! The block is two halves of 128 weights, each four runs of 32. Weight `128 h + 32 r + l` has
-//! its low bits in `ql[64 h + 32 (r % 2) + l]` (low nibble for `r < 2`, else high) and its high
-//! bits in `qh[32 h + l]` at bit `2 r`.
+//! Each half of 128 weights has four runs of 32. Weight `128 h + 32 r + l` has its low bits in
+//! `ql[64 h + 32 (r % 2) + l]` (low nibble for `r < 2`, otherwise high) and its high bits in
+//! `qh[32 h + l]` at bit `2 r`.
 //!
 //! Meaning: `w[i] = (d * scales[i / 16]) * (q[i] - 32)`, `q` in 0..64.
 
 use super::{f16_at, f16_finite, inverse};
 
-/// Weights in a block.
+/// Number of weights in a block.
 pub const LEN: usize = 256;
-/// Bytes of a block.
+/// Size of a block in bytes.
 pub const BYTES: usize = 210;
 
 const QH: usize = 128;
 const SCALES: usize = 192;
 const D: usize = 208;
 
-/// The 256 weights of a block.
+/// Decodes the 256 weights of a block.
 #[inline]
 pub fn decode_block(block: &[u8; BYTES], out: &mut [f32; LEN]) {
     let d = f16_at(block, D);
@@ -42,8 +42,8 @@ pub fn decode_block(block: &[u8; BYTES], out: &mut [f32; LEN]) {
     }
 }
 
-/// A valid block near 256 finite values: in each sub-block the value of largest magnitude maps to
-/// -32. Simpler than ggml's least-error search. `None` if the scale does not fit f16.
+/// Encodes 256 finite values so that the value of largest magnitude in each sub-block maps to -32.
+/// This is simpler than ggml's search. `None` if the scale does not fit in an f16.
 pub fn encode_block(values: &[f32; LEN]) -> Option<[u8; BYTES]> {
     // The ideal step of each sub-block, with the sign that the sub-block needs.
     let mut steps = [0.0f32; 16];

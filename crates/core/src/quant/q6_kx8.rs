@@ -1,18 +1,20 @@
-//! Q6_Kx8: 2048 weights in 1680 bytes, eight blocks of Q6_K ([`q6_k`]) interleaved by field. A GPU
-//! weight layout: every field is 16-byte aligned, and the data of a thread is contiguous.
+//! Q6_Kx8: 2048 weights in 1680 bytes, eight blocks of Q6_K ([`q6_k`]) interleaved by field. It
+//! is a GPU weight layout: every field is 16-byte aligned, and the data of a thread is contiguous.
 //!
-//! A unit `u` in `0..64` has 32 weights: `64 (u / 2) + 16 (u % 2) + l` and, 32 further, another 16.
-//! With two units per thread, `t = u / 32` and `n = u % 32`:
+//! A unit `u` in `0..64` has two runs of 16 weights. Weight `l` of the first run is weight
+//! `64 (u / 2) + 16 (u % 2) + l` of the block; the second run starts 32 weights later. Thread
+//! `n = u % 32` processes two units, numbered `t = u / 32`:
 //!
 //! | bytes | content |
 //! |---|---|
-//! | 0..1024 | 16 of each unit: upper 4 bits, of the first weights in low nibbles, of the others in high |
-//! | 1024..1536 | 8 of each unit at `16 n + 8 t`: low 2 bits of 16 weights each, of weight `l` at bit `2 (l / 4)` of byte `l % 4` |
-//! | 1536..1664 | 2 of each unit at `4 n + 2 t`: signed scales of the first weights and of the others |
-//! | 1664..1680 | `d` of the eight blocks, f16; that of block `b` is number `2 (b % 4) + b / 4` |
+//! | 0..1024 | 16 bytes per unit at `16 u`: the upper 4 bits, first run in the low nibbles |
+//! | 1024..1536 | 8 bytes per unit at `16 n + 8 t`: the low 2 bits, 4 bytes per run |
+//! | 1536..1664 | 2 bytes per unit at `4 n + 2 t`: the signed scale of each run |
+//! | 1664..1680 | `d` of the eight blocks, f16: block `b` at index `2 (b % 4) + b / 4` |
 //!
-//! The 6 bits of a weight are Q6_K's `q - 32` in two's complement, so that the byte that a kernel
-//! assembles, `4 (q - 32)`, needs no bias.
+//! The low 2 bits of weight `l` of a run are at bit `2 (l / 4)` of byte `l % 4`. The 6 bits of a
+//! weight are Q6_K's `q - 32` in two's complement, so that the byte that a kernel assembles,
+//! `4 (q - 32)`, needs no bias.
 //!
 //! Meaning: as in Q6_K, `w = (d * scale) * (q - 32)`.
 
@@ -20,24 +22,24 @@ use super::{f16_at, q6_k};
 use crate::base::Format;
 use crate::error::Result;
 
-/// Weights in a block.
+/// Number of weights in a block.
 pub const LEN: usize = 2048;
-/// Bytes of a block.
+/// Size of a block in bytes.
 pub const BYTES: usize = 1680;
 
 const LOW: usize = 1024;
 const SCALES: usize = 1536;
 const D: usize = 1664;
 
-/// Number of Q6_K blocks in one.
+/// Number of Q6_K blocks in a block.
 const PARTS: usize = LEN / q6_k::LEN;
 
-/// The offset of block `b`'s scale.
+/// Returns the offset in bytes of the scale `d` of block `b`.
 fn d_at(b: usize) -> usize {
     D + 2 * (2 * (b % 4) + b / 4)
 }
 
-/// The 2048 weights of a block.
+/// Decodes the 2048 weights of a block.
 pub fn decode_block(block: &[u8; BYTES], out: &mut [f32; LEN]) {
     for u in 0..64 {
         let (t, n) = (u / 32, u % 32);
@@ -54,7 +56,8 @@ pub fn decode_block(block: &[u8; BYTES], out: &mut [f32; LEN]) {
     }
 }
 
-/// A valid block near 2048 finite values: eight times [`q6_k::encode_block`].
+/// Encodes 2048 finite values as eight interleaved blocks of Q6_K ([`q6_k::encode_block`]). `None`
+/// if a scale does not fit in an f16.
 pub fn encode_block(values: &[f32; LEN]) -> Option<[u8; BYTES]> {
     let mut blocks = [[0; q6_k::BYTES]; PARTS];
     for (block, values) in blocks.iter_mut().zip(values.as_chunks::<{ q6_k::LEN }>().0) {
@@ -65,7 +68,7 @@ pub fn encode_block(values: &[f32; LEN]) -> Option<[u8; BYTES]> {
     Some(out)
 }
 
-/// Converts blocks of Q6_K, eight at a time.
+/// Repacks blocks of Q6_K, eight at a time.
 ///
 /// # Errors
 /// Invalid if the bytes are not whole groups of eight blocks.
@@ -103,20 +106,20 @@ fn put(blocks: &[[u8; q6_k::BYTES]; PARTS], out: &mut [u8; BYTES]) {
     }
 }
 
-/// A mask of the lowest two bits of every byte.
+/// Mask of the lowest two bits of every byte.
 const THREES: u128 = u128::from_le_bytes([3; 16]);
 
-/// A mask of the upper of those bits.
+/// Mask of the second-lowest bit of every byte.
 const TWOS: u128 = u128::from_le_bytes([2; 16]);
 
-/// 16 bytes of a block.
+/// Reads the 16 bytes of a block from byte `at` on.
 fn sixteen(block: &[u8; q6_k::BYTES], at: usize) -> u128 {
     let mut bytes = [0; 16];
     bytes.copy_from_slice(&block[at..at + 16]);
     u128::from_le_bytes(bytes)
 }
 
-/// Packs two bits of each of 16 bytes into 4: byte `l` goes to bit `2 (l / 4)` of byte `l % 4`.
+/// Packs 16 bytes of two bits each into 4: byte `l` goes to bit `2 (l / 4)` of byte `l % 4`.
 fn folded(pairs: u128) -> u32 {
     let part = |i: u32| (pairs >> (32 * i)) as u32;
     part(0) | part(1) << 2 | part(2) << 4 | part(3) << 6

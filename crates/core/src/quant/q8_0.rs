@@ -1,4 +1,4 @@
-//! Q8_0: 32 weights in 34 bytes (8.5 bits a weight), ggml's `block_q8_0`.
+//! Q8_0: 32 weights in 34 bytes (8.5 bits per weight), ggml's `block_q8_0`.
 //!
 //! | bytes | content |
 //! |---|---|
@@ -9,12 +9,12 @@
 
 use super::{f16_at, f16_finite, inverse};
 
-/// Weights in a block.
+/// Number of weights in a block.
 pub const LEN: usize = 32;
-/// Bytes of a block.
+/// Size of a block in bytes.
 pub const BYTES: usize = 34;
 
-/// The 32 weights of a block.
+/// Decodes the 32 weights of a block.
 #[inline]
 pub fn decode_block(block: &[u8; BYTES], out: &mut [f32; LEN]) {
     let d = f16_at(block, 0);
@@ -23,8 +23,8 @@ pub fn decode_block(block: &[u8; BYTES], out: &mut [f32; LEN]) {
     }
 }
 
-/// The block nearest to 32 finite values, by ggml's reference: the largest magnitude maps to 127,
-/// ties round away from zero. `None` if the scale does not fit f16.
+/// Encodes 32 finite values like ggml's reference: the largest magnitude maps to 127, and ties
+/// round away from zero. `None` if the scale does not fit in an f16.
 pub fn encode_block(values: &[f32; LEN]) -> Option<[u8; BYTES]> {
     let d = values.iter().fold(0.0f32, |a, v| a.max(v.abs())) / 127.0;
     let inv = inverse(d);

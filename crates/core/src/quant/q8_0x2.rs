@@ -1,10 +1,12 @@
-//! Q8_0x2: 64 weights in 68 bytes, two blocks of Q8_0 ([`q8_0`]) interleaved by field. A GPU weight
-//! layout: every field is 4-byte aligned, unlike in blocks of 34 bytes.
+//! Q8_0x2: 64 weights in 68 bytes, two blocks of Q8_0 ([`q8_0`]) interleaved by field. It is a GPU
+//! weight layout: every field is 4-byte aligned, unlike in blocks of 34 bytes.
 //!
 //! | bytes | content |
 //! |---|---|
 //! | 0..4 | `d` of the two blocks, f16 |
-//! | 4..68 | eight units of 8 bytes, four of each block: unit `t` of a block has its weights `4 t..4 t + 4` and `4 t + 16..4 t + 20`, as signed bytes |
+//! | 4..68 | eight units of 8 signed bytes, first the four of block 0 |
+//!
+//! Unit `t` of a block has its weights `4 t..4 t + 4` and `4 t + 16..4 t + 20`.
 //!
 //! Meaning: as in Q8_0, `w = q * d`.
 
@@ -12,20 +14,20 @@ use super::{f16_at, q8_0};
 use crate::base::Format;
 use crate::error::Result;
 
-/// Weights in a block.
+/// Number of weights in a block.
 pub const LEN: usize = 64;
-/// Bytes of a block.
+/// Size of a block in bytes.
 pub const BYTES: usize = 68;
 
-/// Number of Q8_0 blocks in one.
+/// Number of Q8_0 blocks in a block.
 const PARTS: usize = LEN / q8_0::LEN;
 
-/// Offset of word `word` (four weights) of block `part`.
+/// Returns the offset in bytes of word `word` (four weights) of block `part`.
 fn word_at(part: usize, word: usize) -> usize {
     4 + 32 * part + 8 * (word % 4) + 4 * (word / 4)
 }
 
-/// The 64 weights of a block.
+/// Decodes the 64 weights of a block.
 pub fn decode_block(block: &[u8; BYTES], out: &mut [f32; LEN]) {
     for (part, out) in out.as_chunks_mut::<{ q8_0::LEN }>().0.iter_mut().enumerate() {
         let d = f16_at(block, 2 * part);
@@ -38,7 +40,8 @@ pub fn decode_block(block: &[u8; BYTES], out: &mut [f32; LEN]) {
     }
 }
 
-/// The block nearest to 64 finite values: two times [`q8_0::encode_block`].
+/// Encodes 64 finite values as two interleaved blocks of Q8_0 ([`q8_0::encode_block`]). `None` if a
+/// scale does not fit in an f16.
 pub fn encode_block(values: &[f32; LEN]) -> Option<[u8; BYTES]> {
     let mut blocks = [[0; q8_0::BYTES]; PARTS];
     for (block, values) in blocks.iter_mut().zip(values.as_chunks::<{ q8_0::LEN }>().0) {
@@ -49,7 +52,7 @@ pub fn encode_block(values: &[f32; LEN]) -> Option<[u8; BYTES]> {
     Some(out)
 }
 
-/// Converts blocks of Q8_0, two at a time.
+/// Repacks blocks of Q8_0, two at a time.
 ///
 /// # Errors
 /// Invalid if the bytes are not whole pairs of blocks.

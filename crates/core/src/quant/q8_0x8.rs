@@ -1,11 +1,11 @@
-//! Q8_0x8: 256 weights in 272 bytes, eight blocks of Q8_0 ([`q8_0`]) interleaved by field. A GPU
-//! weight layout: every field is 16-byte aligned for vector loads.
+//! Q8_0x8: 256 weights in 272 bytes, eight blocks of Q8_0 ([`q8_0`]) interleaved by field. It is
+//! a GPU weight layout: every field is 16-byte aligned for vector loads.
 //!
 //! | bytes | content |
 //! |---|---|
 //! | 0..16 | `d` of the eight blocks, f16 |
-//! | 16..144 | signed bytes of the blocks 0, 2, 4 and 6, in sequence |
-//! | 144..272 | those of the blocks 1, 3, 5 and 7 |
+//! | 16..144 | weights of blocks 0, 2, 4 and 6 in turn, as signed bytes |
+//! | 144..272 | weights of blocks 1, 3, 5 and 7 in turn, as signed bytes |
 //!
 //! Meaning: as in Q8_0, `w = q * d`.
 
@@ -13,20 +13,20 @@ use super::{f16_at, q8_0};
 use crate::base::Format;
 use crate::error::Result;
 
-/// Weights in a block.
+/// Number of weights in a block.
 pub const LEN: usize = 256;
-/// Bytes of a block.
+/// Size of a block in bytes.
 pub const BYTES: usize = 272;
 
-/// Number of Q8_0 blocks in one.
+/// Number of Q8_0 blocks in a block.
 const PARTS: usize = LEN / q8_0::LEN;
 
-/// Offset of the quants of block `part`.
+/// Returns the offset in bytes of the quants of block `part`.
 fn prequant_at(part: usize) -> usize {
     16 + part % 2 * 128 + part / 2 * q8_0::LEN
 }
 
-/// The 256 weights of a block.
+/// Decodes the 256 weights of a block.
 pub fn decode_block(block: &[u8; BYTES], out: &mut [f32; LEN]) {
     for (part, out) in out.as_chunks_mut::<{ q8_0::LEN }>().0.iter_mut().enumerate() {
         let (d, at) = (f16_at(block, 2 * part), prequant_at(part));
@@ -36,7 +36,8 @@ pub fn decode_block(block: &[u8; BYTES], out: &mut [f32; LEN]) {
     }
 }
 
-/// The block nearest to 256 finite values: eight times [`q8_0::encode_block`].
+/// Encodes 256 finite values as eight interleaved blocks of Q8_0 ([`q8_0::encode_block`]). `None`
+/// if a scale does not fit in an f16.
 pub fn encode_block(values: &[f32; LEN]) -> Option<[u8; BYTES]> {
     let mut blocks = [[0; q8_0::BYTES]; PARTS];
     for (block, values) in blocks.iter_mut().zip(values.as_chunks::<{ q8_0::LEN }>().0) {
@@ -47,7 +48,7 @@ pub fn encode_block(values: &[f32; LEN]) -> Option<[u8; BYTES]> {
     Some(out)
 }
 
-/// Converts blocks of Q8_0, eight at a time.
+/// Repacks blocks of Q8_0, eight at a time.
 ///
 /// # Errors
 /// Invalid if the bytes are not whole groups of eight blocks.

@@ -1,4 +1,4 @@
-//! TQ1_0: 256 ternary weights in 54 bytes (1.6875 bits a weight), ggml's `block_tq1_0`.
+//! TQ1_0: 256 ternary weights in 54 bytes (1.6875 bits per weight), ggml's `block_tq1_0`.
 //!
 //! | bytes | content |
 //! |---|---|
@@ -7,25 +7,25 @@
 //! | 48..52 | byte `j` holds weights `240 + j`, `244 + j`, `248 + j`, `252 + j`: four digits |
 //! | 52..54 | `d`, f16: the scale |
 //!
-//! A byte is a fraction of 256 in base 3, rounded up: digit `n` is `3 * (byte * 3^n mod 256) /
-//! 256`, rounded down.
+//! The digits of a byte are those of the fraction `byte / 256` in base 3: digit `n` is
+//! `3 * (byte * 3^n mod 256) / 256`, rounded down.
 //!
 //! Meaning: `w[i] = d * (digit[i] - 1)`.
 
 use super::{f16_at, f16_finite, ternary};
 
-/// Weights in a block.
+/// Number of weights in a block.
 pub const LEN: usize = 256;
-/// Bytes of a block.
+/// Size of a block in bytes.
 pub const BYTES: usize = 54;
 
 const D: usize = 52;
 
-/// Runs of bytes with equal layout: first byte, bytes, digits, first weight.
+/// Runs of bytes with equal layout: first byte, number of bytes, digits per byte, first weight.
 const RUNS: [(usize, usize, usize, usize); 3] = [(0, 32, 5, 0), (32, 16, 5, 160), (48, 4, 4, 240)];
 const POWERS: [u8; 5] = [1, 3, 9, 27, 81];
 
-/// The 256 weights of a block.
+/// Decodes the 256 weights of a block.
 #[inline]
 pub fn decode_block(block: &[u8; BYTES], out: &mut [f32; LEN]) {
     let d = f16_at(block, D);
@@ -40,8 +40,8 @@ pub fn decode_block(block: &[u8; BYTES], out: &mut [f32; LEN]) {
     }
 }
 
-/// The block nearest to 256 finite values, by ggml's reference: the largest magnitude is the
-/// scale. `None` if it does not fit f16.
+/// Encodes 256 finite values like ggml's reference: the largest magnitude is the scale. `None` if
+/// it does not fit in an f16.
 pub fn encode_block(values: &[f32; LEN]) -> Option<[u8; BYTES]> {
     let (d, digits_of) = ternary(values);
     let mut block = [0; BYTES];

@@ -1,4 +1,5 @@
-//! Rotary position embedding and grouped-query attention, `[tokens, heads, head_dim]`.
+//! Rotary position embedding and grouped-query attention, on tensors `[tokens, heads, head_dim]`.
+//! This is the oracle for every attention kernel, including flash attention and flash decoding.
 
 use super::Call;
 use super::product::{dot, for_rows};
@@ -8,9 +9,9 @@ use crate::base::Dim;
 use crate::error::Result;
 use crate::ir::RopePairs;
 
-/// x `[tokens, heads, head_dim]`, positions `[tokens]`, frequencies `[rot_dim / 2]`: rotates pair
-/// `j` of every head by the angle `position * frequency[j]`; elements from `rot_dim` on are
-/// unchanged.
+/// Rotates pair `j` of every head of x `[tokens, heads, head_dim]` by the angle
+/// `position * frequency[j]`, with positions `[tokens]` and frequencies `[rot_dim / 2]`; elements
+/// from `rot_dim` on are unchanged.
 pub(super) fn rope(call: &Call<'_>, pairs: RopePairs, rot_dim: usize) -> Result<Tensor> {
     let mut x = call.operands[0].floats();
     let (positions, frequencies) = (call.operands[1].floats(), call.operands[2].floats());
@@ -30,13 +31,13 @@ pub(super) fn rope(call: &Call<'_>, pairs: RopePairs, rot_dim: usize) -> Result<
     call.floats(x)
 }
 
-/// q `[tokens, heads, head_dim]`, k and v `[kv_len, kv_heads, head_dim]`:
+/// Computes attention of q `[tokens, heads, head_dim]` to k and v `[kv_len, kv_heads, head_dim]`:
 /// `y[t, h] = sum over visible s of softmax(scale * q[t, h] . k[s, g])[s] * v[s, g]`, where query
-/// heads share key head `g = h / (heads / kv_heads)`.
+/// head `h` uses key head `g = h / (heads / kv_heads)`.
 ///
-/// Token `t` is at key `p = past + t` and sees the keys `s > p - window`, and if causal `s <= p`; a
-/// token that sees no key gives zeros. With spans, a token is at the last key of its span and sees
-/// only that span.
+/// Token `t` is at key `p = past + t` and sees the keys `s > p - window`, and if causal `s <= p`;
+/// the result of a token that sees no key is zeros. With spans, a token is at the last key of its
+/// span and sees only that span.
 pub(super) fn attention(
     call: &Call<'_>,
     scale: f32,

@@ -1,11 +1,12 @@
-//! 2-D convolution and pooling, `[batch, channels, height, width]`.
+//! 2-D convolution and pooling of tensors `[batch, channels, height, width]`.
 
 use super::Call;
 use super::tensor::Tensor;
 use crate::error::Result;
 use crate::ir::{Conv2d, Pool2d, PoolKind};
 
-/// The input position of tap `tap` of window `at`, or `None` in the padding.
+/// Returns the input position of tap `tap` of window `at` along one axis, or `None` if it lies in
+/// the padding.
 fn place(
     at: usize,
     tap: usize,
@@ -18,9 +19,10 @@ fn place(
     padded.checked_sub(pad as usize).filter(|i| *i < size)
 }
 
-/// x `[b, in_c, h, w]`, weight `[out_c, in_c / groups, kh, kw]`:
+/// Convolves x `[b, in_c, h, w]` with a weight `[out_c, in_c / groups, kh, kw]`:
 /// `y[b, o, i, j] = sum over c, r, s of
-/// x[b, g(o) + c, i*stride + r*dilation - pad, ..] * weight[o, c, r, s]`.
+/// x[b, g(o) + c, i*stride + r*dilation - pad, ..] * weight[o, c, r, s]`,
+/// where `g(o)` is the first input channel of the group of `o`.
 pub(super) fn conv2d(call: &Call<'_>, conv: &Conv2d) -> Result<Tensor> {
     let (x, weight) = (call.operands[0].floats(), call.operands[1].floats());
     let (xd, wd, to) = (call.dims(0), call.dims(1), call.out_dims());
@@ -59,7 +61,7 @@ fn taps(
         .flat_map(move |c| (0..height).flat_map(move |r| (0..width).map(move |s| (c, r, s))))
 }
 
-/// x `[b, c, h, w]`: the maximum or the mean of each window.
+/// Computes the maximum or the mean of each window of x `[b, c, h, w]`.
 ///
 /// Padding never counts for the maximum; it counts for the mean, as zeros, if `count_pad` is set.
 /// For a window entirely in the padding the maximum is -inf and the mean is 0.

@@ -9,7 +9,7 @@ use crate::base::DType;
 use crate::error::{Error, Result};
 use crate::ir::{BinaryOp, UnaryOp};
 
-/// `op(x)`.
+/// Computes `op(x)` for every element.
 pub(super) fn unary(call: &Call<'_>, op: UnaryOp) -> Result<Tensor> {
     match (&call.operands[0].data, op) {
         (Data::Bool(v), UnaryOp::Not) => call.result(Data::Bool(v.iter().map(|x| !x).collect())),
@@ -59,6 +59,7 @@ fn of_float(op: UnaryOp, x: f64) -> f64 {
     }
 }
 
+/// Computes the error function:
 /// `erf(x) = 2 / sqrt(pi) * e^(-x^2) * sum over n of 2^n x^(2n+1) / (1 * 3 * .. * (2n+1))`.
 ///
 /// For positive x all terms of the sum are positive, so there is no cancellation.
@@ -66,7 +67,7 @@ fn erf(x: f64) -> f64 {
     if x.is_nan() {
         return x;
     }
-    // Beyond 6 the difference to 1 is below 2e-17.
+    // Beyond 6, the difference from 1 is below 2e-17.
     if x.abs() > 6.0 {
         return x.signum();
     }
@@ -78,7 +79,7 @@ fn erf(x: f64) -> f64 {
     2.0 / std::f64::consts::PI.sqrt() * (-x * x).exp() * sum
 }
 
-/// `op(a, b)`.
+/// Computes `op(a, b)` for every pair of elements.
 pub(super) fn binary(call: &Call<'_>, op: BinaryOp) -> Result<Tensor> {
     let (a, b) = (call.operands[0], call.operands[1]);
     let to = call.out_dims();
@@ -138,8 +139,8 @@ fn of_floats(op: BinaryOp, a: f64, b: f64) -> Option<f64> {
     })
 }
 
-/// As in WGSL: for a zero divisor the quotient is the dividend and the remainder 0; `MIN / -1`
-/// gives `MIN`.
+/// Computes `op(a, b)` as in WGSL: for a zero divisor the quotient is the dividend and the
+/// remainder is 0, and `MIN / -1` is `MIN`. `None` if `op` is not integer arithmetic.
 fn of_i32(op: BinaryOp, a: i32, b: i32) -> Option<i32> {
     Some(match op {
         BinaryOp::Add => a.wrapping_add(b),
@@ -176,7 +177,7 @@ fn of_bool(op: BinaryOp, a: bool, b: bool) -> Option<bool> {
     }
 }
 
-/// `if condition { a } else { b }`.
+/// Computes `if condition { a } else { b }` for every element.
 pub(super) fn select(call: &Call<'_>) -> Result<Tensor> {
     let Data::Bool(condition) = &call.operands[0].data else {
         return Err(undefined(call, "select"));
@@ -192,8 +193,9 @@ pub(super) fn select(call: &Call<'_>) -> Result<Tensor> {
     call.result(call.operands[1].data.merge(&call.operands[2].data, &places)?)
 }
 
-/// Type conversion. Float to integer truncates and saturates, NaN gives 0; integer to integer keeps
-/// the bits; any non-zero value is true. Conversion to `f16` and `bf16` goes through `f32`.
+/// Converts every element to type `to`. Float to integer truncates and saturates, and NaN becomes
+/// 0; integer to integer keeps the bits; any non-zero value is true. Conversion to `f16` and `bf16`
+/// goes through `f32`.
 pub(super) fn cast(call: &Call<'_>, to: DType) -> Result<Tensor> {
     let from = &call.operands[0].data;
     let floats = || call.operands[0].floats().into_iter();

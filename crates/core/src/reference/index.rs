@@ -2,13 +2,13 @@
 
 use crate::error::{Error, Result};
 
-/// Largest tensor of the reference in elements: 2^31, 8 GB of `f32`.
+/// Maximum number of elements of a tensor of the reference: 2^31, which is 8 GiB of `f32`.
 const MAX_ELEMENTS: u64 = 1 << 31;
 
-/// Number of elements of a shape.
+/// Returns the number of elements of a shape.
 ///
 /// # Errors
-/// Out of memory above the limit of the reference.
+/// Out of memory if it exceeds `MAX_ELEMENTS`.
 pub(super) fn elements(shape: &[u64]) -> Result<usize> {
     if shape.contains(&0) {
         return Ok(0);
@@ -21,7 +21,7 @@ pub(super) fn elements(shape: &[u64]) -> Result<usize> {
     Ok(product as usize)
 }
 
-/// Distance between consecutive indices in elements, per dimension.
+/// Returns the stride of each dimension of a contiguous tensor, in elements.
 pub(super) fn strides(dims: &[usize]) -> Vec<usize> {
     let mut strides = vec![1; dims.len()];
     for i in (1..dims.len()).rev() {
@@ -30,8 +30,8 @@ pub(super) fn strides(dims: &[usize]) -> Vec<usize> {
     strides
 }
 
-/// For every index of `dims` in row-major order: the dot product of index and strides, plus an
-/// offset.
+/// Returns for every index of `dims`, in row-major order, `offset` plus the dot product of index
+/// and strides.
 pub(super) fn walk(dims: &[usize], strides: &[usize], offset: usize) -> Vec<usize> {
     let count = dims.iter().product();
     let mut places = Vec::with_capacity(count);
@@ -53,7 +53,8 @@ pub(super) fn walk(dims: &[usize], strides: &[usize], offset: usize) -> Vec<usiz
     places
 }
 
-/// For every element of `to`, the element of `from` that it is broadcast from (NumPy rules).
+/// Returns for every element of `to` the index of the element of `from` that it is broadcast from
+/// (NumPy rules).
 pub(super) fn broadcast(from: &[usize], to: &[usize]) -> Vec<usize> {
     let lead = to.len() - from.len();
     let own = strides(from);

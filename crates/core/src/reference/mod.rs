@@ -1,11 +1,13 @@
 //! The semantics of every operation: plain loops with `f64` sums.
 //!
-//! The only oracle for everything that runs a graph. Independent of devices and layouts, and slow
-//! on purpose, except that products use all cores, so that a test can evaluate a whole small model.
-//! Values between nodes are rounded to the node's element type ([`Precision::F32`]), or kept in
-//! `f64` throughout ([`Precision::F64`]); the logits of real models are compared with the latter.
+//! This is the only oracle for everything that runs a graph. It is independent of devices and
+//! layouts, and slow on purpose, except that products and attention use all cores, so that a test
+//! can evaluate a whole small model. Values between nodes are rounded to the node's element type
+//! ([`Precision::F32`]), or kept in `f64` throughout ([`Precision::F64`]); the logits of real
+//! models are compared with the latter.
 //!
-//! Weights are bound decoded: a packed weight as the `f32` numbers of its bytes (`quant::decode`).
+//! Weights are bound in decoded form: a packed weight as the `f32` values that `quant::decode`
+//! returns.
 
 mod attention;
 mod conv;
@@ -33,21 +35,21 @@ pub use tensor::{Data, Tensor};
 pub enum Precision {
     /// `f32` results are rounded to `f32`.
     F32,
-    /// `f32` results stay `f64`.
+    /// `f32` results are kept in `f64`.
     F64,
 }
 
 /// Every value of a graph in one run.
 #[derive(Clone, Debug)]
 pub struct Evaluation<'a> {
-    /// The value of each node, by [`NodeId`].
+    /// The value of each node, indexed by [`NodeId`].
     pub values: Vec<Cow<'a, Tensor>>,
     /// Contents of each state after the run, by name.
     pub states: BTreeMap<String, Tensor>,
 }
 
 impl Evaluation<'_> {
-    /// The value of one node.
+    /// Returns the value of one node.
     pub fn value(&self, id: NodeId) -> &Tensor {
         &self.values[id.index()]
     }
@@ -55,11 +57,13 @@ impl Evaluation<'_> {
 
 /// Evaluates a graph that passes `ir::verify`, rounding every result to its element type.
 ///
-/// `bindings` contains every input and weight by name, with the shape that the symbols give it.
-/// Missing states are zero; unknown names are ignored.
+/// `bindings` contains every input and weight by name, with the shape that it has for these
+/// symbols. Missing states are zero; unknown names are ignored.
 ///
 /// # Errors
-/// Invalid: a name or symbol is not bound, a shape or type differs, an index is out of bounds.
+/// Invalid if a name or symbol is not bound, if a shape or type differs, or if an index is out of
+/// bounds. Unsupported for a user's kernel, which has no reference. Out of memory for a tensor of
+/// more than 2^31 elements.
 pub fn eval<'a>(
     graph: &Graph,
     symbols: &SymbolValues,
@@ -68,10 +72,10 @@ pub fn eval<'a>(
     eval_with(graph, symbols, bindings, Precision::F32)
 }
 
-/// [`eval`] with a choice of precision.
+/// Evaluates a graph like [`eval`], with a choice of precision.
 ///
 /// # Errors
-/// Those of [`eval`].
+/// Same as [`eval`].
 pub fn eval_with<'a>(
     graph: &Graph,
     symbols: &SymbolValues,
@@ -168,10 +172,11 @@ fn final_states(graph: &Graph, values: &[Cow<'_, Tensor>]) -> BTreeMap<String, T
     last.into_iter().map(|(name, id)| (name.to_string(), value(id))).collect()
 }
 
-/// The value of one node that is not a leaf, for given operand values.
+/// Computes the value of one node that is not a leaf from the values of its operands.
 ///
 /// # Errors
-/// Invalid if an operand differs from the graph in shape or type, and those of [`eval`].
+/// Same as [`eval`], and invalid if the node does not exist or the operands differ from those in
+/// the graph in number, shape or type.
 pub fn apply(
     graph: &Graph,
     id: NodeId,
@@ -197,11 +202,11 @@ pub fn apply(
     compute(&node.op, &Call::new(node, operands.to_vec(), symbols, precision)?)
 }
 
-/// The reference magnitude for rounding errors of a sum: the same sum over absolute values. `None`
-/// for operations that are not sums.
+/// Computes the scale of a sum's rounding errors: the same sum over the absolute values of the
+/// operands. `None` for operations that are not sums.
 ///
 /// # Errors
-/// Those of [`eval`].
+/// Same as [`apply`].
 pub fn magnitude(
     graph: &Graph,
     id: NodeId,
@@ -220,7 +225,7 @@ pub fn magnitude(
     apply(graph, id, &operands, symbols, Precision::F64).map(Some)
 }
 
-/// One operation in one run: operand values, and shape and type of the result.
+/// One operation in one run: the values of its operands, and the shape and type of its result.
 struct Call<'a> {
     operands: Vec<&'a Tensor>,
     shape: Vec<u64>,
@@ -241,8 +246,8 @@ impl<'a> Call<'a> {
         Ok(Call { operands, shape, dtype: node.dtype, symbols, precision })
     }
 
-    /// Makes the result from `f64` numbers. 2-byte types are rounded through `f32`, as on a device:
-    /// double rounding sometimes gives the other neighbour.
+    /// Creates the result from `f64` values. 2-byte types are rounded through `f32`, as on a
+    /// device: double rounding sometimes yields a different neighbour than direct rounding.
     fn floats(&self, values: Vec<f64>) -> Result<Tensor> {
         let narrow = values.iter().map(|v| *v as f32);
         let data = match (self.dtype, self.precision) {
@@ -258,12 +263,12 @@ impl<'a> Call<'a> {
         Tensor::new(self.shape.clone(), data)
     }
 
-    /// The shape of an operand.
+    /// Returns the shape of an operand.
     fn dims(&self, operand: usize) -> Vec<usize> {
         self.operands[operand].shape.iter().map(|d| *d as usize).collect()
     }
 
-    /// The shape of the result.
+    /// Returns the shape of the result.
     fn out_dims(&self) -> Vec<usize> {
         self.shape.iter().map(|d| *d as usize).collect()
     }

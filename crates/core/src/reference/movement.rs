@@ -1,4 +1,4 @@
-//! Data movement without arithmetic: every result is a list of source indices.
+//! Data movement without arithmetic: each operation reads its result at a list of source indices.
 
 use super::Call;
 use super::index::{broadcast, strides, walk};
@@ -6,19 +6,20 @@ use super::tensor::{Data, Tensor};
 use crate::base::Dim;
 use crate::error::{Error, Result};
 
-/// The elements of the first operand at these indices.
+/// Returns the elements of the first operand at these indices.
 fn at_places(call: &Call<'_>, places: Vec<usize>) -> Result<Tensor> {
     let places: Vec<Option<usize>> = places.into_iter().map(Some).collect();
     picked(call, &places, 0)
 }
 
-/// The elements of the first operand at these indices, or `word` for `None`.
+/// Returns the elements of the first operand at these indices, and `word` for `None`.
 fn picked(call: &Call<'_>, places: &[Option<usize>], word: u32) -> Result<Tensor> {
     let fill = Tensor::constant(vec![1], call.dtype, &[word])?;
     call.result(call.operands[0].data.pick(places, &fill.data)?)
 }
 
-/// x `[a.., n, b..]`, ids `[ids..]`: `y[a.., ids.., b..] = x[a.., ids[..], b..]`, 0 outside.
+/// Gathers from x `[a.., n, b..]` with ids `[ids..]`: `y[a.., ids.., b..] = x[a.., ids[..], b..]`,
+/// or 0 for an id out of range.
 pub(super) fn gather(call: &Call<'_>, axis: usize) -> Result<Tensor> {
     let dims = call.dims(0);
     let (outer, n): (usize, usize) = (dims[..axis].iter().product(), dims[axis]);
@@ -38,7 +39,8 @@ pub(super) fn gather(call: &Call<'_>, axis: usize) -> Result<Tensor> {
     picked(call, &places, 0)
 }
 
-/// state `[n, rest..]`, src `[r, rest..]`: the state with rows `at .. at + r` replaced.
+/// Writes to a KV cache or another state (`Op::Update`): replaces rows `at .. at + r` of the state
+/// `[n, rest..]` with src `[r, rest..]`.
 pub(super) fn update(call: &Call<'_>, at: &Dim) -> Result<Tensor> {
     let at = at.eval_size(call.symbols)?;
     let (n, r) = (call.operands[0].shape[0], call.operands[1].shape[0]);
@@ -71,7 +73,7 @@ pub(super) fn scatter(call: &Call<'_>) -> Result<Tensor> {
     call.result(call.operands[0].data.merge(&call.operands[1].data, &places)?)
 }
 
-/// Concatenates along the axis.
+/// Concatenates all operands along an axis.
 pub(super) fn concat(call: &Call<'_>, axis: usize) -> Result<Tensor> {
     let mut shape = call.operands[0].shape.clone();
     let mut data = call.operands[0].data.clone();
@@ -92,7 +94,7 @@ pub(super) fn concat(call: &Call<'_>, axis: usize) -> Result<Tensor> {
     call.result(data)
 }
 
-/// `y[i] = x[i - before]`, or `word` outside `x`.
+/// Pads the operand: `y[i] = x[i - before]`, or `word` outside `x`.
 pub(super) fn pad(call: &Call<'_>, amounts: &[(u64, u64)], word: u32) -> Result<Tensor> {
     let (dims, to) = (call.dims(0), call.out_dims());
     let (own, out) = (strides(&dims), strides(&to));
@@ -107,14 +109,14 @@ pub(super) fn pad(call: &Call<'_>, amounts: &[(u64, u64)], word: u32) -> Result<
     picked(call, &places, word)
 }
 
-/// `y[i, j, ..] = x` with index `i` on axis `perm[0]`, `j` on axis `perm[1]`, ..
+/// Permutes the axes: axis `i` of the result is axis `perm[i]` of the operand.
 pub(super) fn transpose(call: &Call<'_>, perm: &[usize]) -> Result<Tensor> {
     let own = strides(&call.dims(0));
     let moved: Vec<usize> = perm.iter().map(|axis| own[*axis]).collect();
     at_places(call, walk(&call.out_dims(), &moved, 0))
 }
 
-/// `y[.., i, ..] = x[.., start + i * step, ..]`.
+/// Slices an axis: `y[.., i, ..] = x[.., start + i * step, ..]`.
 pub(super) fn slice(call: &Call<'_>, axis: usize, start: &Dim, step: u64) -> Result<Tensor> {
     let start = start.eval_size(call.symbols)?;
     let (n, len) = (call.operands[0].shape[axis], call.shape[axis]);
@@ -131,7 +133,7 @@ pub(super) fn slice(call: &Call<'_>, axis: usize, start: &Dim, step: u64) -> Res
     at_places(call, walk(&call.out_dims(), &moved, offset))
 }
 
-/// Dimensions of size 1, and new dimensions, repeat.
+/// Broadcasts the operand: dimensions of size 1, and new dimensions, repeat.
 pub(super) fn expand(call: &Call<'_>) -> Result<Tensor> {
     at_places(call, broadcast(&call.dims(0), &call.out_dims()))
 }

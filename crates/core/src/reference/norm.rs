@@ -1,10 +1,10 @@
-//! Norms along the last axis, `[rows, n]`.
+//! Norms along the last axis of tensors `[rows, n]`.
 
 use super::Call;
 use super::tensor::Tensor;
 use crate::error::Result;
 
-/// `y = x / sqrt(mean(x^2) + eps) * weight`.
+/// Computes `y = x / sqrt(mean(x^2) + eps) * weight` for each row.
 pub(super) fn rms_norm(call: &Call<'_>, eps: f32) -> Result<Tensor> {
     let (mut x, weight) = (call.operands[0].floats(), call.operands[1].floats());
     for row in x.chunks_exact_mut(weight.len().max(1)) {
@@ -15,8 +15,8 @@ pub(super) fn rms_norm(call: &Call<'_>, eps: f32) -> Result<Tensor> {
     call.floats(x)
 }
 
-/// `y = (x - mean) / sqrt(variance + eps) * weight + bias`, with the population variance of the
-/// row.
+/// Computes `y = (x - mean) / sqrt(variance + eps) * weight + bias` for each row, with the
+/// population variance of the row.
 pub(super) fn layer_norm(call: &Call<'_>, eps: f32) -> Result<Tensor> {
     let (mut x, weight) = (call.operands[0].floats(), call.operands[1].floats());
     let bias = call.operands[2].floats();

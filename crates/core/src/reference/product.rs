@@ -1,4 +1,5 @@
 //! Matrix products: `matmul` and `linear`. The rows of the result are split over all cores.
+//! This is the oracle for GEMM, GEMV, split-K and activation quantisation (`ComputeMode::Int8`).
 
 use super::Call;
 use super::index::broadcast;
@@ -9,8 +10,8 @@ use crate::error::Result;
 /// Number of multiplications below which one thread is faster than several.
 const WORTH_THREADS: usize = 1 << 18;
 
-/// Calls `row(i, part)` for the `i`-th part of `row_len` numbers on all cores; `cost` is the
-/// multiplications per number.
+/// Splits `out` into rows of `row_len` values and calls `row(i, values)` for each, on all cores.
+/// `cost` is the number of multiplications per row; small jobs stay on one thread.
 pub(super) fn for_rows(
     out: &mut [f64],
     row_len: usize,
@@ -41,7 +42,7 @@ pub(super) fn for_rows(
     });
 }
 
-/// `sum over i of a[i] * b[i]` with four accumulators; a single one is four times slower.
+/// Computes `sum over i of a[i] * b[i]` in four accumulators, since one would be four times slower.
 pub(super) fn dot(a: &[f64], b: &[f64]) -> f64 {
     let mut sums = [0.0; 4];
     let (a4, b4) = (a.chunks_exact(4), b.chunks_exact(4));
@@ -54,7 +55,7 @@ pub(super) fn dot(a: &[f64], b: &[f64]) -> f64 {
     (sums[0] + sums[1]) + (sums[2] + sums[3]) + rest
 }
 
-/// Replaces a block by its values in [`ComputeMode::Int8`].
+/// Rounds a block to values that [`ComputeMode::Int8`] can represent.
 fn fake_quantize(block: &mut [f64]) {
     if block.iter().any(|x| !x.is_finite()) {
         return block.fill(f64::NAN);
@@ -67,7 +68,8 @@ fn fake_quantize(block: &mut [f64]) {
     }
 }
 
-/// x `[m, k]`, weight `[n, k]`: `y[m, n] = sum over k of x[m, k] * weight[n, k]`.
+/// Multiplies x `[m, k]` by the transpose of a weight `[n, k]`:
+/// `y[m, n] = sum over k of x[m, k] * weight[n, k]`.
 pub(super) fn linear(call: &Call<'_>, mode: ComputeMode) -> Result<Tensor> {
     let (mut x, weight) = (call.operands[0].floats(), &call.operands[1].data);
     let dims = call.dims(1);
@@ -89,7 +91,8 @@ pub(super) fn linear(call: &Call<'_>, mode: ComputeMode) -> Result<Tensor> {
     call.floats(y)
 }
 
-/// a `[.., m, k]`, b `[.., k, n]`: `y[.., m, n] = sum over k of a[.., m, k] * b[.., k, n]`.
+/// Multiplies a `[.., m, k]` by b `[.., k, n]`:
+/// `y[.., m, n] = sum over k of a[.., m, k] * b[.., k, n]`.
 pub(super) fn matmul(call: &Call<'_>) -> Result<Tensor> {
     let (a, b) = (call.operands[0].floats(), call.operands[1].floats());
     let (a_dims, b_dims, to) = (call.dims(0), call.dims(1), call.out_dims());

@@ -7,7 +7,7 @@ use crate::error::Result;
 use crate::ir::ReduceOp;
 use crate::sampling::NoToken;
 
-/// `y[kept] = op over x[kept, reduced]`.
+/// Reduces some axes: `y[kept] = op over x[kept, reduced]`.
 pub(super) fn reduce(call: &Call<'_>, op: ReduceOp, axes: &[usize]) -> Result<Tensor> {
     let (x, dims) = (call.operands[0].floats(), call.dims(0));
     let step = strides(&dims);
@@ -34,7 +34,8 @@ fn fold(op: ReduceOp, values: impl ExactSizeIterator<Item = f64>) -> f64 {
     }
 }
 
-/// x `[rows, n]` -> `[rows]`: the lowest index of the maximum; NaN compares larger than any number.
+/// Finds the lowest index of the maximum of each row, x `[rows, n]` -> `[rows]`; NaN compares
+/// greater than any number.
 pub(super) fn argmax(call: &Call<'_>) -> Result<Tensor> {
     let x = call.operands[0].floats();
     let n = call.dims(0).last().copied().unwrap_or(1);
@@ -55,7 +56,8 @@ fn largest(row: &[f64]) -> usize {
     best
 }
 
-/// As [`argmax`], if the maximum is finite; otherwise the word of a [`NoToken`].
+/// Same as [`argmax`], except that a row whose maximum is not finite yields the word of a
+/// [`NoToken`].
 pub(super) fn greedy(call: &Call<'_>) -> Result<Tensor> {
     let x = call.operands[0].floats();
     let n = call.dims(0).last().copied().unwrap_or(1);
@@ -71,7 +73,8 @@ pub(super) fn greedy(call: &Call<'_>) -> Result<Tensor> {
     call.result(Data::U32(x.chunks_exact(n.max(1)).map(row).collect()))
 }
 
-/// x `[rows, n]`: `y = e^(x - max) / sum e^(x - max)`; a row of only -inf gives zeros.
+/// Computes the softmax of each row of x `[rows, n]`: `y = e^(x - max) / sum e^(x - max)`; a row in
+/// which every element is -inf becomes zeros.
 pub(super) fn softmax(call: &Call<'_>) -> Result<Tensor> {
     let mut x = call.operands[0].floats();
     let n = call.dims(0).last().copied().unwrap_or(1);

@@ -1,4 +1,4 @@
-//! Samples a token from each row of logits.
+//! Sampling: chooses a token from each row of logits.
 
 use super::Call;
 use super::tensor::{Data, Tensor};
@@ -6,7 +6,8 @@ use crate::error::{Error, Result};
 use crate::sampling::weight::{NATURAL, bounded_scale, key, weight};
 use crate::sampling::{NoToken, SampleParams};
 
-/// logits `[rows, n]`, draws `[rows, 7]` -> `[rows]`: the token that [`SampleParams`] selects.
+/// Samples a token from each row as [`SampleParams`] defines: logits `[rows, n]`, parameters
+/// `[rows, 7]` -> `[rows]`.
 pub(super) fn sample(call: &Call<'_>) -> Result<Tensor> {
     let Data::U32(words) = &call.operands[1].data else {
         return Err(Error::invalid("sample: the draws are not u32"));

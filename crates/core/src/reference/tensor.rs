@@ -9,23 +9,23 @@ use crate::error::{Error, Result};
 /// Elements of one type.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Data {
-    /// `f32`.
+    /// Elements of type `f32`.
     F32(Vec<f32>),
-    /// `f32` in the graph, with higher precision here.
+    /// Elements that are `f32` in the graph, with higher precision here.
     F64(Vec<f64>),
-    /// `f16`.
+    /// Elements of type `f16`.
     F16(Vec<f16>),
-    /// `bf16`.
+    /// Elements of type `bf16`.
     BF16(Vec<bf16>),
-    /// `i32`.
+    /// Elements of type `i32`.
     I32(Vec<i32>),
-    /// `u32`.
+    /// Elements of type `u32`.
     U32(Vec<u32>),
-    /// `bool`.
+    /// Elements of type `bool`.
     Bool(Vec<bool>),
 }
 
-/// Evaluates the same expression for any vector in a [`Data`].
+/// Evaluates an expression for the vector in a [`Data`], whatever its element type.
 macro_rules! each {
     ($data:expr, $values:ident => $result:expr) => {
         match $data {
@@ -50,10 +50,11 @@ pub struct Tensor {
 }
 
 impl Tensor {
-    /// A tensor with these elements.
+    /// Creates a tensor with these elements.
     ///
     /// # Errors
-    /// Invalid if the number of elements does not match the shape.
+    /// Invalid if the number of elements does not match the shape. Out of memory if the shape has
+    /// more than 2^31 elements.
     pub fn new(shape: Vec<u64>, data: Data) -> Result<Tensor> {
         let (want, have) = (elements(&shape)?, data.len());
         if want != have {
@@ -64,10 +65,10 @@ impl Tensor {
         Ok(Tensor { shape, data })
     }
 
-    /// A tensor of 32-bit words, one per element or one for all.
+    /// Creates a tensor from 32-bit words, one per element or a single one for all.
     ///
     /// # Errors
-    /// Invalid unless there is one word, or one per element.
+    /// Invalid unless there is one word, or one per element. Out of memory as in [`Tensor::new`].
     pub fn constant(shape: Vec<u64>, dtype: DType, words: &[u32]) -> Result<Tensor> {
         let count = elements(&shape)?;
         let all: Vec<u32> = match words {
@@ -85,10 +86,11 @@ impl Tensor {
         Tensor::new(shape, data)
     }
 
-    /// A tensor from its bytes in device memory: little-endian, a `bool` in four bytes.
+    /// Creates a tensor from its bytes in device memory: little-endian, with 4 bytes per `bool`.
     ///
     /// # Errors
     /// Invalid if the number of bytes does not match the shape, or if a `bool` is neither 0 nor 1.
+    /// Out of memory as in [`Tensor::new`].
     pub fn from_bytes(shape: Vec<u64>, dtype: DType, bytes: &[u8]) -> Result<Tensor> {
         let size = dtype.bytes() as usize;
         let (want, have) = (elements(&shape)?.saturating_mul(size), bytes.len());
@@ -113,7 +115,7 @@ impl Tensor {
         Tensor::new(shape, data)
     }
 
-    /// The bytes as in device memory; [`Data::F64`] is rounded to `f32`.
+    /// Returns the bytes as in device memory; [`Data::F64`] is rounded to `f32`.
     pub fn to_bytes(&self) -> Vec<u8> {
         match &self.data {
             Data::F32(v) => v.iter().flat_map(|x| x.to_le_bytes()).collect(),
@@ -126,7 +128,7 @@ impl Tensor {
         }
     }
 
-    /// The element type.
+    /// Returns the element type.
     pub fn dtype(&self) -> DType {
         match self.data {
             Data::F32(_) | Data::F64(_) => DType::F32,
@@ -138,12 +140,12 @@ impl Tensor {
         }
     }
 
-    /// Every element as `f64`, which is exact; a `bool` is 0 or 1.
+    /// Converts every element to `f64`, which is exact; a `bool` becomes 0 or 1.
     pub fn floats(&self) -> Vec<f64> {
         self.data.floats(0, self.data.len())
     }
 
-    /// The absolute value of every element; `bool` and `u32` are unchanged.
+    /// Returns the absolute value of every element; `bool` and `u32` are unchanged.
     pub fn absolute(&self) -> Tensor {
         let data = match &self.data {
             Data::F32(v) => Data::F32(v.iter().map(|x| x.abs()).collect()),
@@ -160,7 +162,7 @@ impl Tensor {
         Tensor { shape: self.shape.clone(), data }
     }
 
-    /// An error unless the tensor has this shape and type.
+    /// Checks that the tensor has this shape and type.
     pub(super) fn expect(&self, shape: &[u64], dtype: DType) -> Result<()> {
         if self.shape != shape || self.dtype() != dtype {
             return Err(Error::invalid(format!(
@@ -177,7 +179,7 @@ impl Tensor {
 }
 
 impl Data {
-    /// Number of elements.
+    /// Returns the number of elements.
     pub fn len(&self) -> usize {
         each!(self, v => v.len())
     }
@@ -187,7 +189,7 @@ impl Data {
         self.len() == 0
     }
 
-    /// `len` elements from `start` on, as `f64`.
+    /// Converts `len` elements, from index `start` on, to `f64`.
     pub(super) fn floats(&self, start: usize, len: usize) -> Vec<f64> {
         let range = start..start + len;
         match self {
@@ -201,7 +203,10 @@ impl Data {
         }
     }
 
-    /// The elements at these indices, or the single element of `fill` for `None`.
+    /// Returns the elements at these indices, and the single element of `fill` for `None`.
+    ///
+    /// # Errors
+    /// Invalid if the types differ.
     pub(super) fn pick(&self, places: &[Option<usize>], fill: &Data) -> Result<Data> {
         macro_rules! from {
             ($v:ident, $fill:ident, $variant:ident) => {
@@ -223,7 +228,8 @@ impl Data {
         }
     }
 
-    /// The elements at these indices, taken from `other` if the flag is set.
+    /// Returns the elements at these indices: of `other` where the flag is set, otherwise of
+    /// `self`.
     ///
     /// # Errors
     /// Invalid if the types differ.

@@ -3,19 +3,20 @@
 use super::weight::{FORBIDDEN, NATURAL, ZERO, bounded_scale, key, logit, weight};
 use super::{NoToken, SampleParams};
 
-/// Columns of the table of largest keys, and the largest `top_k` that it accelerates.
+/// Number of interleaved lanes whose largest keys are found first; also the largest `top_k` that
+/// benefits from them.
 const LANES: usize = 256;
-/// Logits that are tested together against the bound.
+/// Number of logits that are compared with the bound at once.
 const PIECE: usize = 64;
 
-/// Scratch memory, reused between calls.
+/// Scratch memory of [`choose`], reused between calls.
 #[derive(Clone, Debug, Default)]
 pub struct Choice {
-    /// `(key, id)`.
+    /// Candidates, as pairs of sort key and token id.
     kept: Vec<(u32, u32)>,
 }
 
-/// The token that [`SampleParams`] selects, or the word of a [`NoToken`].
+/// Returns the token that [`SampleParams`] selects, or the word of a [`NoToken`].
 pub fn choose(logits: &[f32], draw: &SampleParams, choice: &mut Choice) -> u32 {
     let Some(lanes) = largest_by_lane(logits) else { return not_finite(logits).word() };
     let best = lanes.iter().copied().max().unwrap_or(0);
@@ -51,19 +52,19 @@ pub fn choose(logits: &[f32], draw: &SampleParams, choice: &mut Choice) -> u32 {
     kept.get(count.saturating_sub(1)).map_or(NoToken::Forbidden.word(), |(_, id)| *id)
 }
 
-/// Why a row has no token: the first logit without a sort key (NaN or infinite).
+/// Returns why a row has no token: its first logit without a sort key (NaN or plus infinity).
 fn not_finite(logits: &[f32]) -> NoToken {
     let first = logits.iter().position(|logit| key(*logit).is_none());
     first.map_or(NoToken::Forbidden, |index| NoToken::NotFinite(index as u32))
 }
 
-/// Sort key: descending key, then ascending id.
+/// Returns a sort key that orders by descending key, then by ascending id.
 fn best_first((key, id): &(u32, u32)) -> (u32, u32) {
     (!key, *id)
 }
 
-/// The largest key of each of 256 interleaved lanes; `None` if a logit has no key. Compares floats,
-/// which vectorises and has the same order as keys.
+/// Returns the largest key of each of 256 interleaved lanes; `None` if a logit has no key. Compares
+/// the floats, which have the same order as their keys, so that the loop vectorises.
 fn largest_by_lane(logits: &[f32]) -> Option<[u32; LANES]> {
     let (mut lanes, mut whole) = ([f32::NEG_INFINITY; LANES], true);
     for piece in logits.chunks(LANES) {
@@ -78,7 +79,7 @@ fn largest_by_lane(logits: &[f32]) -> Option<[u32; LANES]> {
     whole.then(|| lanes.map(|logit| key(logit).unwrap_or(0)))
 }
 
-/// Appends key and id of every logit that reaches a key.
+/// Appends key and id of every logit whose key is at least `bound`.
 fn collect(logits: &[f32], bound: u32, kept: &mut Vec<(u32, u32)>) {
     // The smallest float with this key: all subnormal numbers have the key of 0.
     let least = if bound == ZERO { -f32::MIN_POSITIVE } else { logit(bound) };
@@ -91,8 +92,8 @@ fn collect(logits: &[f32], bound: u32, kept: &mut Vec<(u32, u32)>) {
     }
 }
 
-/// A lower bound that at least `top_k` logits reach, and few more: the `top_k`-th of the lanes'
-/// largest keys. 0 if there are fewer lanes than `top_k`.
+/// Returns a key that at least `top_k` logits reach, and few more: the `top_k`-th largest of the
+/// lanes' largest keys. 0 if there are fewer lanes than `top_k`.
 fn bound(mut lanes: [u32; LANES], top_k: usize) -> u32 {
     match top_k {
         1..=LANES => *lanes.select_nth_unstable_by(top_k - 1, |a, b| b.cmp(a)).1,
@@ -100,8 +101,9 @@ fn bound(mut lanes: [u32; LANES], top_k: usize) -> u32 {
     }
 }
 
-/// Moves the best to the front, sorted, and returns how many of them sum to `goal`, or all if the
-/// sum is smaller. Sorts prefixes of growing size: vocabularies are long, the answer mostly short.
+/// Sorts the best candidates to the front, and returns how many of them have weights that sum to at
+/// least `goal`, or the number of all candidates if even their sum is smaller. Sorts chunks of
+/// growing size, since vocabularies are large and few candidates usually suffice.
 fn reaching(all: &mut [(u32, u32)], goal: u64, weight: impl Fn(u32) -> u32) -> usize {
     let (mut done, mut piece, mut sum) = (0, LANES, 0u64);
     while done < all.len() {

@@ -4,25 +4,25 @@ use std::fmt;
 
 use crate::error::Error;
 
-/// Why a row of logits yields no token. A device returns it in place of the token id, so that the
-/// check needs no further download: ids are below 2^31.
+/// Why a row of logits yields no token. A device returns the reason as a word in place of the token
+/// id, so that no further download is needed. The two cannot be confused: ids are below 2^31.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NoToken {
-    /// A logit is not finite: the index of the first NaN or plus infinity.
-    /// [`crate::ir::Op::Greedy`] prefers the index of the first NaN if there is one.
+    /// A logit is not finite. Holds the index of the first NaN or plus infinity;
+    /// [`crate::ir::Op::Greedy`] prefers the first NaN if there is one.
     NotFinite(u32),
     /// Every logit is minus infinity, or the row is empty.
     Forbidden,
 }
 
 impl NoToken {
-    /// Longest row. Leaves one bit for the error mark, so that each word is unambiguous.
+    /// Maximum length of a row. It leaves one bit to mark errors, so that each word is unambiguous.
     pub const MOST_LOGITS: u64 = (1 << 31) - 1;
 
     const FORBIDDEN: u32 = u32::MAX;
     const MARK: u32 = 1 << 31;
 
-    /// The word that replaces the token.
+    /// Returns the word that replaces the token.
     pub const fn word(self) -> u32 {
         match self {
             NoToken::NotFinite(index) => NoToken::MARK | index,
@@ -30,15 +30,15 @@ impl NoToken {
         }
     }
 
-    /// The error for callers that need the token after `position` tokens.
+    /// Creates the error for a caller that needs the token after `position` tokens.
     pub fn at(self, position: usize) -> Error {
         Error::invalid(format!("no token can be chosen at position {position}: {self}"))
     }
 
-    /// The token of a word, or the reason for its absence.
+    /// Decodes a word: returns the token, or else the reason for its absence.
     ///
     /// # Errors
-    /// The word was made by [`NoToken::word`].
+    /// The reason, if the word was made by [`NoToken::word`].
     pub const fn check(word: u32) -> Result<u32, NoToken> {
         match word {
             NoToken::FORBIDDEN => Err(NoToken::Forbidden),

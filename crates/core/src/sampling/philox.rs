@@ -1,15 +1,15 @@
 //! Philox4x32-10: random numbers as a function of a counter and a key.
 //!
-//! Salmon, Moraes, Dror and Shaw, "Parallel random numbers: as easy as 1, 2, 3", SC 2011. The
-//! generator is stateless, so the number of a position does not depend on the order of queries. It
-//! needs only 32-bit products and exclusive ors, which WGSL has.
+//! See Salmon, Moraes, Dror and Shaw, "Parallel random numbers: as easy as 1, 2, 3", SC 2011. The
+//! generator is stateless, so the number for a position does not depend on the order of queries. It
+//! needs only 32-bit multiplication, addition and exclusive OR, which WGSL can express.
 
 const MULTIPLIERS: [u32; 2] = [0xd251_1f53, 0xcd9e_8d57];
-/// Key increment after each round: the golden ratio, and the square root of 3 minus 1.
+/// Key increment after each round: fractional bits of the golden ratio and of the square root of 3.
 const WEYL: [u32; 2] = [0x9e37_79b9, 0xbb67_ae85];
 const ROUNDS: usize = 10;
 
-/// Four random words.
+/// Returns four random words for a counter and a key.
 pub fn philox4x32(counter: [u32; 4], key: [u32; 2]) -> [u32; 4] {
     let (mut c, mut k) = (counter, key);
     for _ in 0..ROUNDS {

@@ -4,7 +4,7 @@ use std::arch::x86_64::*;
 
 use super::blocks::{Blocks, Integers};
 
-/// Eight numbers.
+/// Vectors of eight f32 values.
 pub(super) struct Avx2;
 
 impl Simd for Avx2 {
@@ -38,7 +38,7 @@ impl Simd for Avx2 {
     }
     #[inline(always)]
     unsafe fn max(a: Self::F, b: Self::F) -> Self::F {
-        // SAFETY: the contract of `Simd`. The second operand is taken where one is NaN.
+        // SAFETY: the contract of `Simd`. If one operand is NaN, the second is returned.
         unsafe { _mm256_max_ps(a, b) }
     }
     #[inline(always)]
@@ -83,10 +83,11 @@ impl Simd for Avx2 {
     }
 }
 
-/// Eight horizontal sums, one per lane: each of three rounds merges two vectors, adding lane pairs.
+/// Computes eight horizontal sums, one per lane. Each of three rounds merges pairs of vectors and
+/// adds pairs of lanes.
 ///
 /// # Safety
-/// The contract of `Simd`.
+/// The contract of [`Simd`].
 #[inline(always)]
 unsafe fn sums_of_eight(v: &[__m256; 8]) -> __m256 {
     // SAFETY: the contract of `Simd`; arithmetic on registers.
@@ -152,8 +153,8 @@ impl Integers for Avx2 {
     }
     #[inline(always)]
     unsafe fn lookup(table: &[i8; 16], at: Self::I) -> Self::F {
-        // SAFETY: the contract of `Simd`. Both halves of the table, and bit 3 of the place, moved
-        // to the sign, chooses.
+        // SAFETY: the contract of `Simd`. Both halves of the table are looked up; bit 3 of the
+        // index, moved to the sign, selects one.
         unsafe {
             let bytes = table.as_ptr();
             let low = _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64(bytes.cast())));

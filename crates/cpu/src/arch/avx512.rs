@@ -4,7 +4,7 @@ use std::arch::x86_64::*;
 
 use super::blocks::{Blocks, Integers};
 
-/// Sixteen numbers.
+/// Vectors of sixteen f32 values.
 pub(super) struct Avx512;
 
 impl Simd for Avx512 {
@@ -38,7 +38,7 @@ impl Simd for Avx512 {
     }
     #[inline(always)]
     unsafe fn max(a: Self::F, b: Self::F) -> Self::F {
-        // SAFETY: the contract of `Simd`. The second operand is taken where one is NaN.
+        // SAFETY: the contract of `Simd`. If one operand is NaN, the second is returned.
         unsafe { _mm512_max_ps(a, b) }
     }
     #[inline(always)]
@@ -84,11 +84,11 @@ impl Simd for Avx512 {
     }
 }
 
-/// Sixteen horizontal sums, one per lane: each of four rounds merges two vectors, adding lane
-/// pairs.
+/// Computes sixteen horizontal sums, one per lane. Each of four rounds merges pairs of vectors and
+/// adds pairs of lanes.
 ///
 /// # Safety
-/// The contract of `Simd`.
+/// The contract of [`Simd`].
 #[inline(always)]
 unsafe fn sums_of_sixteen(v: &[__m512; 16]) -> __m512 {
     // SAFETY: the contract of `Simd`; arithmetic on registers.

@@ -5,48 +5,49 @@
 use super::formats::{Block, Rows, Weights, sums};
 use super::{Simd, prefetch};
 
-/// Arithmetic on vectors of integers, by the contract of [`Simd`].
+/// Arithmetic on vectors of integers, with the contract of [`Simd`].
 pub(super) trait Integers: Simd {
     /// `LANES` integers.
     type I: Copy;
-    /// `LANES` bytes, zero-extended.
+    /// Loads `LANES` bytes, zero-extended.
     unsafe fn load_u8(p: *const u8) -> Self::I;
-    /// `LANES` bytes, sign-extended.
+    /// Loads `LANES` bytes, sign-extended.
     unsafe fn load_i8(p: *const u8) -> Self::I;
     unsafe fn and(a: Self::I, mask: i32) -> Self::I;
     unsafe fn or(a: Self::I, b: Self::I) -> Self::I;
     unsafe fn shr(a: Self::I, bits: i32) -> Self::I;
     unsafe fn shl(a: Self::I, bits: i32) -> Self::I;
     unsafe fn sub(a: Self::I, b: i32) -> Self::I;
-    /// Product with a constant.
+    /// Multiplies by the same integer in every lane.
     unsafe fn times(a: Self::I, b: i32) -> Self::I;
-    /// Table lookup by indices of 0 to 15.
+    /// Looks up table entries by indices of 0 to 15, and converts them to f32.
     unsafe fn lookup(table: &[i8; 16], at: Self::I) -> Self::F;
     unsafe fn to_f32(v: Self::I) -> Self::F;
-    /// Product of floats.
+    /// Multiplies floats.
     unsafe fn mul(a: Self::F, b: Self::F) -> Self::F;
 }
 
-/// Block formats that decode in registers; `unpack` has the implementations.
+/// A block format that can be decoded in registers; the implementations are in `unpack`.
 pub(super) trait Packed: Block {
     /// Decodes a block into vectors of weights.
     ///
     /// # Safety
-    /// `p` holds a block; the sink's contract for `LEN` weights.
+    /// `p` holds a block; [`Sink::put`] may be called for `LEN` weights.
     unsafe fn unpack<S: Integers>(p: *const u8, sink: &mut impl Sink<S>);
 }
 
-/// Receives the decoded vectors of a block, each with the index of its first weight. A trait
-/// instead of a closure: closures are not always inlined into functions with more target features.
+/// Receives the decoded vectors of a block, each with the index of its first weight. It is a trait,
+/// not a closure: closures are not always inlined into functions with more target features.
 pub(super) trait Sink<S: Simd> {
-    /// Receives one vector.
+    /// Receives the vector of the weights from index `at` on.
     ///
     /// # Safety
-    /// The machine has the instructions of `S`; the sink's own pointers hold `at + LANES`.
+    /// The CPU must support the instructions of `S`; the sink's own pointers must be valid for
+    /// `at + LANES` floats.
     unsafe fn put(&mut self, at: usize, v: S::F);
 }
 
-/// Dot products of a block with `M` rows of `x`.
+/// Accumulates the dot products of a block and `M` rows of `x`.
 struct DotSink<'a, S: Simd, const M: usize> {
     acc: &'a mut [S::F; M],
     x: *const f32,
@@ -76,7 +77,7 @@ impl<S: Simd> Sink<S> for StoreSink {
     }
 }
 
-/// A row of blocks; `k` is a multiple of the block length.
+/// A row of blocks that are decoded in registers; `k` is a multiple of the block length.
 pub(super) struct Blocks<P>(std::marker::PhantomData<P>);
 
 impl<S: Integers, P: Packed> Rows<S> for Blocks<P> {

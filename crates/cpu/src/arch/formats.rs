@@ -4,22 +4,23 @@
 use super::{LINE, Simd, prefetch};
 use warploom_core::quant;
 
-/// A weight row that decodes to f32.
+/// A format of weight rows that can be decoded to f32.
 pub(super) trait Weights<S: Simd> {
     /// Decodes `k` weights to f32.
     ///
     /// # Safety
-    /// `w` holds `k` weights and `out` room for `k` floats.
+    /// `w` holds `k` weights, and `out` has room for `k` floats.
     unsafe fn decode(w: *const u8, out: *mut f32, k: usize);
 }
 
-/// A weight row that is multiplied while it is read.
+/// A format of weight rows that can be multiplied while they are read.
 pub(super) trait Rows<S: Simd>: Weights<S> {
-    /// Computes `M` dot products for each of `R` rows: `acc[r][i] = w[r] . x[i]`. Prefetches
-    /// `ahead` bytes past the current position of each row.
+    /// Computes `M` dot products for each of `R` rows: `acc[r][i] = w[r] . x[i]`. If `ahead` is
+    /// set, prefetches each row this number of bytes past its current position.
     ///
     /// # Safety
-    /// Each row holds `k` weights, each `x[i]` at `x + i * x_stride` holds `k` floats.
+    /// Each row holds `k` weights; each `x[i]`, which starts at `x + i * x_stride`, holds `k`
+    /// floats.
     unsafe fn dot<const R: usize, const M: usize>(
         rows: [*const u8; R],
         ahead: Option<usize>,
@@ -29,27 +30,31 @@ pub(super) trait Rows<S: Simd>: Weights<S> {
     ) -> [[f32; M]; R];
 }
 
-/// Horizontal sums of the accumulators.
+/// Returns the horizontal sums of the accumulators.
 ///
 /// # Safety
-/// The machine has the instructions of `S`.
+/// The CPU must support the instructions of `S`.
 #[inline(always)]
 pub(super) unsafe fn sums<S: Simd, const R: usize, const M: usize>(
     acc: &[[S::F; M]; R],
 ) -> [[f32; M]; R] {
     let mut out = [[0.0; M]; R];
-    // SAFETY: arithmetic only; the caller has the instructions.
+    // SAFETY: arithmetic only; the caller ensures CPU support.
     unsafe { S::sums(acc.as_flattened(), out.as_flattened_mut()) };
     out
 }
 
-/// Unpacked element types.
+/// An element type that is not packed in blocks.
 pub(super) trait Plain {
-    /// Bytes of an element.
+    /// Size of an element in bytes.
     const BYTES: usize;
+    /// Loads `LANES` elements as f32.
+    ///
     /// # Safety
     /// `p` holds `LANES` elements.
     unsafe fn load<S: Simd>(p: *const u8) -> S::F;
+    /// Loads one element as f32.
+    ///
     /// # Safety
     /// `p` holds one element.
     unsafe fn one<S: Simd>(p: *const u8) -> f32;
@@ -130,10 +135,11 @@ impl<S: Simd, E: Plain> Rows<S> for E {
     }
 }
 
-/// Adds the products of `k` elements, whole vectors. Prefetches `ahead` bytes of each row.
+/// Adds the products of `k` elements, a multiple of `LANES`, to the accumulators. Prefetches as
+/// [`Rows::dot`] does.
 ///
 /// # Safety
-/// As `Rows::dot`.
+/// Same as [`Rows::dot`].
 #[inline(always)]
 pub(super) unsafe fn accumulate<S: Simd, E: Plain, const R: usize, const M: usize>(
     acc: &mut [[S::F; M]; R],
@@ -177,8 +183,8 @@ impl<S: Simd, E: Plain> Weights<S> for E {
     }
 }
 
-/// A row of blocks on instruction sets with too few registers to decode in: each block is decoded
-/// to memory by the functions of `quant`.
+/// A row of blocks on instruction sets with too few registers to decode blocks in them: each block
+/// is decoded to memory by the functions of `quant`.
 pub(super) struct Decoded<P>(std::marker::PhantomData<P>);
 
 impl<S: Simd, P: Block> Weights<S> for Decoded<P> {
@@ -191,16 +197,16 @@ impl<S: Simd, P: Block> Weights<S> for Decoded<P> {
     }
 }
 
-/// Blocks of weights with shared scales.
+/// A storage format made of blocks of weights that share scales.
 pub(super) trait Block {
-    /// Weights in a block, at most 256.
+    /// Number of weights in a block, at most 256.
     const LEN: usize;
-    /// Bytes of a block.
+    /// Size of a block in bytes.
     const BYTES: usize;
     /// Decodes a block with the reference function of `quant`.
     ///
     /// # Safety
-    /// `p` holds a block, `out` room for `LEN` floats.
+    /// `p` holds a block, and `out` has room for `LEN` floats.
     unsafe fn meaning(p: *const u8, out: *mut f32);
 }
 

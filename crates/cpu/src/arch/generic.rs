@@ -5,8 +5,8 @@ use super::formats::Plain;
 use super::formats::{F32, Rows, accumulate, sums};
 use super::{DecodeFn, Normalise, Product, Simd, Weighted, math};
 
-/// See [`Product`], for `M` rows of `x` and `R` weight rows at a time. Returns the number of rows
-/// done; the caller computes the remaining ones.
+/// Computes a [`Product`] for `M` rows of `x`, `R` weight rows at a time, from weight row `first`
+/// on. Returns the first weight row that is left; the caller computes the remaining ones.
 ///
 /// # Safety
 /// The pointers of the task are valid for its sizes; `y` is not shared.
@@ -36,11 +36,11 @@ pub(super) unsafe fn product<S: Simd, W: Rows<S>, const R: usize, const M: usize
     row
 }
 
-/// As [`product`] for one row of `x` and weights in main memory: reads the weights in address
+/// Same as [`product`] for one row of `x` and weights in main memory: reads the weights in address
 /// order, the only order that the hardware prefetcher follows.
 ///
 /// # Safety
-/// As `product`.
+/// Same as [`product`].
 #[inline(always)]
 pub(super) unsafe fn in_order<S: Simd, E: Plain>(task: &Product) {
     // Independent accumulators hide the latency of an addition.
@@ -74,24 +74,24 @@ pub(super) unsafe fn in_order<S: Simd, E: Plain>(task: &Product) {
     }
 }
 
-/// Weights that are decoded at once: whole blocks of any format, and small enough that they fit the
-/// L1 cache together with their part of x.
+/// Number of weights that are decoded at once: whole blocks of any format, few enough to fit in the
+/// L1 cache together with the values of x that they multiply.
 const STAGE: usize = 256;
 
-/// A block format and its decoder. A function pointer, so that one product function serves all
+/// A block format. Its decoder is a function pointer, so that one product function serves all
 /// formats.
 pub(super) struct Packing {
     pub(super) decode: DecodeFn,
-    /// Weights of a block.
+    /// Number of weights in a block.
     pub(super) len: usize,
-    /// Bytes of a block.
+    /// Size of a block in bytes.
     pub(super) bytes: usize,
 }
 
-/// As [`product`], decoding through memory: each block is decoded once for all rows of `x`.
+/// Same as [`product`], but decodes through memory: each block is decoded once for all rows of `x`.
 ///
 /// # Safety
-/// As `product`; `k` is a multiple of the block's length.
+/// Same as [`product`], and `k` is a multiple of the block length.
 #[inline(always)]
 pub(super) unsafe fn staged<S: Simd, const R: usize, const M: usize>(
     task: &Product,
@@ -102,7 +102,7 @@ pub(super) unsafe fn staged<S: Simd, const R: usize, const M: usize>(
     let mut stage = [[0.0f32; STAGE]; R];
     let mut row = first;
     while row + R <= t.rows {
-        // SAFETY: the caller has the instructions.
+        // SAFETY: the caller ensures CPU support.
         let mut acc = unsafe { [[S::splat(0.0); M]; R] };
         for at in (0..t.k).step_by(STAGE) {
             let len = STAGE.min(t.k - at);
@@ -130,7 +130,7 @@ pub(super) unsafe fn staged<S: Simd, const R: usize, const M: usize>(
     row
 }
 
-/// See [`Weighted`], for `M` rows.
+/// Computes the sums of [`Weighted`] for `M` rows of `p` and `out`.
 ///
 /// # Safety
 /// The pointers of the task are valid for its sizes; `out` is not shared.
@@ -168,7 +168,7 @@ pub(super) unsafe fn weighted<S: Simd, E: Plain, const M: usize>(task: &Weighted
     }
 }
 
-/// `C` vectors of columns from column `c`.
+/// Computes `C` vectors of columns from column `c` on.
 #[inline(always)]
 unsafe fn columns<S: Simd, E: Plain, const M: usize, const C: usize>(t: &Weighted, c: usize) {
     // SAFETY: the caller's contract: c + C * LANES <= cols.
@@ -200,6 +200,8 @@ unsafe fn columns<S: Simd, E: Plain, const M: usize, const C: usize>(t: &Weighte
     }
 }
 
+/// Returns the sum of `n` floats.
+///
 /// # Safety
 /// `x` holds `n` floats.
 #[inline(always)]
@@ -221,6 +223,8 @@ pub(super) unsafe fn sum<S: Simd>(x: *const f32, n: usize) -> f32 {
     }
 }
 
+/// Returns the sum of `(x - shift)^2` over `n` floats.
+///
 /// # Safety
 /// `x` holds `n` floats.
 #[inline(always)]
@@ -245,6 +249,8 @@ pub(super) unsafe fn sum_squares<S: Simd>(x: *const f32, n: usize, shift: f32) -
     }
 }
 
+/// Returns the maximum of `n` floats, skipping NaN; -inf if there is none.
+///
 /// # Safety
 /// `x` holds `n` floats.
 #[inline(always)]
@@ -269,8 +275,10 @@ pub(super) unsafe fn largest<S: Simd>(x: *const f32, n: usize) -> f32 {
     }
 }
 
+/// Normalises `n` elements, as [`Normalise`] describes.
+///
 /// # Safety
-/// The pointers hold `n` floats; `y` is not shared, or is `x`.
+/// Each pointer, except a null `b`, holds `n` floats; `y` is not shared, or is `x`.
 #[inline(always)]
 pub(super) unsafe fn normalise(t: &Normalise) {
     for i in 0..t.n {
@@ -285,6 +293,8 @@ pub(super) unsafe fn normalise(t: &Normalise) {
     }
 }
 
+/// Computes `y = exp(x - shift)` and returns the sum of `y`.
+///
 /// # Safety
 /// `x` and `y` hold `n` floats; `y` is not shared, or is `x`.
 #[inline(always)]
@@ -316,6 +326,8 @@ pub(super) unsafe fn exp_sum(x: *const f32, y: *mut f32, n: usize, shift: f32) -
     sum
 }
 
+/// Multiplies `n` floats by `scale`.
+///
 /// # Safety
 /// `y` holds `n` floats and is not shared.
 #[inline(always)]

@@ -1,6 +1,7 @@
 //! Elementary functions without branches, so that loops over them vectorise.
 
-/// `e^x`, within 2 units in the last place; 0 below -104, infinity above 88.73, NaN for NaN.
+/// Computes `e^x` to within 2 units in the last place; 0 below -104, infinity above 88.73, NaN for
+/// NaN.
 #[inline(always)]
 pub(crate) fn exp(x: f32) -> f32 {
     // x = n ln 2 + r, |r| <= ln 2 / 2. Adding 1.5 * 2^23 rounds to an integer in the low bits.
@@ -19,28 +20,28 @@ pub(crate) fn exp(x: f32) -> f32 {
     p * power(half) * power(n - half)
 }
 
-/// `1 / (1 + e^-x)`.
+/// Computes `1 / (1 + e^-x)`.
 #[inline(always)]
 pub(crate) fn sigmoid(x: f32) -> f32 {
     1.0 / (1.0 + exp(-x))
 }
 
-/// The largest angle of [`sin`] and [`cos`], in radians.
+/// The largest magnitude of an angle for which [`sin`] and [`cos`] are accurate, in radians.
 pub(crate) const LARGEST_ANGLE: f32 = 67_108_864.0;
 
-/// `sin x`, within 1e-7, up to [`LARGEST_ANGLE`].
+/// Computes `sin x` to within 1e-7, up to [`LARGEST_ANGLE`].
 #[inline(always)]
 pub(crate) fn sin(x: f32) -> f32 {
     turn(x, 0)
 }
 
-/// `cos x`, within 1e-7, up to [`LARGEST_ANGLE`].
+/// Computes `cos x` to within 1e-7, up to [`LARGEST_ANGLE`].
 #[inline(always)]
 pub(crate) fn cos(x: f32) -> f32 {
     turn(x, 1)
 }
 
-/// `sin (x + quarters * pi / 2)`.
+/// Computes `sin (x + quarters * pi / 2)`.
 #[inline(always)]
 fn turn(x: f32, quarters: u64) -> f32 {
     // x = n pi / 2 + r, |r| <= pi / 4, in f64: thousands of turns lose no precision. Adding 1.5 *
@@ -61,7 +62,7 @@ fn turn(x: f32, quarters: u64) -> f32 {
     (if quarter & 2 == 0 { v } else { -v }) as f32
 }
 
-/// The Gauss error function, within 1.5e-7.
+/// Computes the Gauss error function to within 1.5e-7.
 #[inline(always)]
 pub(crate) fn erf(x: f32) -> f32 {
     // Least-squares fits at Chebyshev nodes, each within 3e-9 before rounding: erf(x) / x in x^2
@@ -95,13 +96,14 @@ pub(crate) fn erf(x: f32) -> f32 {
     if a <= 1.0 { near } else { far.copysign(x) }
 }
 
-/// `x * (1 + erf(x / sqrt 2)) / 2`.
+/// Computes `x * (1 + erf(x / sqrt 2)) / 2`.
 #[inline(always)]
 pub(crate) fn gelu(x: f32) -> f32 {
     0.5 * x * (1.0 + erf(x * std::f32::consts::FRAC_1_SQRT_2))
 }
 
-/// `x * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 x^3))) / 2`, by `(1 + tanh u) / 2 = sigmoid(2u)`.
+/// Computes `x * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 x^3))) / 2`, by `(1 + tanh u) / 2 =
+/// sigmoid(2u)`.
 #[inline(always)]
 pub(crate) fn gelu_tanh(x: f32) -> f32 {
     x * sigmoid(1.595_769_2 * x * (1.0 + 0.044_715 * x * x))
@@ -120,7 +122,7 @@ pub(crate) fn f32_of_f16(bits: u32) -> f32 {
     f32::from_bits(((bits & 0x8000) << 16) | size)
 }
 
-/// The bits of the `f16` nearest to an `f32`, given as bits, ties to even.
+/// Rounds an `f32`, given as bits, to the nearest `f16`, with ties to even; returns its bits.
 #[inline(always)]
 pub(crate) fn f16_of(word: u32) -> u32 {
     let size = word & 0x7fff_ffff;
@@ -132,7 +134,7 @@ pub(crate) fn f16_of(word: u32) -> u32 {
     ((word >> 16) & 0x8000) | if size >= 0x477f_f000 { endless } else { finite }
 }
 
-/// The bits of the `bf16` nearest to an `f32`, given as bits, ties to even.
+/// Rounds an `f32`, given as bits, to the nearest `bf16`, with ties to even; returns its bits.
 #[inline(always)]
 pub(crate) fn bf16_of(word: u32) -> u32 {
     let rounded = word.wrapping_add(0x7fff + ((word >> 16) & 1)) >> 16;

@@ -1,9 +1,9 @@
-//! Vector functions: written once over [`Simd`], compiled once for each instruction set.
+//! Vector functions: written once, generic over [`Simd`], and compiled for each instruction set.
 //!
 //! `generic`, `formats`, `blocks`, `unpack` and `int8` hold the loops, always inlined. The file of
 //! each architecture defines its vector and instantiates every loop in functions that enable its
-//! instructions. The choice is made once, when a device is opened; afterwards it is a table of
-//! function pointers.
+//! instructions. The instruction set is chosen once, when a device is opened; its functions are
+//! then called through a table of function pointers.
 //!
 //! Invariant: a table is only returned on a machine that has its instructions, so a call through it
 //! needs no check beyond the contract of the function.
@@ -27,12 +27,12 @@ mod unpack;
 
 use warploom_core::base::{DType, Format};
 
-/// A vector of `LANES` f32 values with the operations of the loops.
+/// A vector of `LANES` f32 values with the operations that the loops use.
 ///
-/// Every method is `unsafe`: the machine must have the instructions, and pointers must be valid for
+/// Every method is `unsafe`: the CPU must support the instructions, and pointers must be valid for
 /// the bytes of all lanes. No alignment is required.
 pub(super) trait Simd {
-    /// Numbers in a vector.
+    /// Number of values in a vector.
     const LANES: usize;
     /// The vector type.
     type F: Copy;
@@ -42,12 +42,13 @@ pub(super) trait Simd {
     unsafe fn load(p: *const f32) -> Self::F;
     unsafe fn store(p: *mut f32, v: Self::F);
     unsafe fn add(a: Self::F, b: Self::F) -> Self::F;
-    /// `a * b + c`.
+    /// Computes `a * b + c`.
     unsafe fn fma(a: Self::F, b: Self::F, c: Self::F) -> Self::F;
-    /// The larger value; `b` if `a` is NaN.
+    /// Returns the larger value of each lane; `b` if `a` is NaN.
     unsafe fn max(a: Self::F, b: Self::F) -> Self::F;
     unsafe fn sum(v: Self::F) -> f32;
-    /// Horizontal sums of many vectors, bit-identical to [`Simd::sum`]; `out` is as long as `v`.
+    /// Computes the horizontal sum of each vector, bit-identical to [`Simd::sum`]; `out` is as long
+    /// as `v`.
     #[inline(always)]
     unsafe fn sums(v: &[Self::F], out: &mut [f32]) {
         for (v, out) in v.iter().zip(out) {
@@ -59,29 +60,30 @@ pub(super) trait Simd {
     unsafe fn load_f16(p: *const u8) -> Self::F;
     /// Loads `LANES` bf16 values.
     unsafe fn load_bf16(p: *const u8) -> Self::F;
-    /// Converts one f16, given as bits.
+    /// Converts one f16, given as bits, to f32.
     unsafe fn half(bits: u16) -> f32;
 }
 
 /// A product of packed weight rows with a few rows of `x`: `y[i * y_stride + r] = w[r] . x[i]`.
 #[derive(Clone, Copy)]
 pub(super) struct Product {
-    /// `rows` rows of `row_bytes` bytes, the first `k` weights of each.
+    /// `rows` rows of `row_bytes` bytes; the first `k` weights of each are multiplied.
     pub(super) w: *const u8,
     pub(super) row_bytes: usize,
     pub(super) rows: usize,
     pub(super) k: usize,
-    /// Rows of `k` floats, `x_stride` apart.
+    /// Rows of `k` floats, `x_stride` floats apart.
     pub(super) x: *const f32,
     pub(super) x_stride: usize,
     pub(super) y: *mut f32,
     pub(super) y_stride: usize,
-    /// Whether weights come from main memory and are prefetched or read in address order.
+    /// Whether the weights are in main memory, so that they are prefetched or read in address
+    /// order.
     pub(super) far: bool,
 }
 
-/// `out[i * out_stride + c] += sum over s of p[i * p_stride + s] * v[s][c]`, for `c < cols`,
-/// `s < len`; rows of v are `v_bytes` apart.
+/// Weighted sums of the rows of v: `out[i * out_stride + c] += sum over s of p[i * p_stride + s] *
+/// v[s][c]`, for `c < cols`, `s < len`. Rows of v are `v_bytes` bytes apart.
 #[derive(Clone, Copy)]
 pub(super) struct Weighted {
     pub(super) p: *const f32,
@@ -94,11 +96,11 @@ pub(super) struct Weighted {
     pub(super) out_stride: usize,
 }
 
-/// Bytes of a cache line.
+/// Size of a cache line in bytes.
 const LINE: usize = 64;
 
-/// Prefetches the bytes at `p`, up to `bytes`; they need not exist. The hardware prefetcher does
-/// not follow rows that are read side by side, a few hundred bytes each.
+/// Prefetches `bytes` bytes from `p` on, which need not be valid memory. The hardware prefetcher
+/// does not follow several rows that are read in parallel, a few hundred bytes of each.
 #[inline(always)]
 pub(super) fn prefetch(p: *const u8, bytes: usize) {
     for at in (0..bytes).step_by(LINE) {
@@ -113,7 +115,7 @@ pub(super) fn prefetch(p: *const u8, bytes: usize) {
     }
 }
 
-/// Rows of `x` of each product function.
+/// Numbers of rows of `x` for which product functions are compiled.
 pub(super) const WIDTHS: [usize; 4] = [1, 2, 4, 8];
 
 const FORMATS: usize = Format::ALL.len();
@@ -122,44 +124,45 @@ type ProductFn = unsafe fn(&Product);
 type DecodeFn = unsafe fn(w: *const u8, out: *mut f32, k: usize);
 type WeightedFn = unsafe fn(&Weighted);
 
-/// Function table of one instruction set. All are `unsafe` only for their pointers.
+/// Function table of one instruction set. The functions are `unsafe` only because of their
+/// pointers.
 pub(super) struct Arch {
-    /// `avx512`, `avx2`, `neon`, `scalar`.
+    /// `avx512`, `avx2`, `neon` or `scalar`.
     pub(super) name: &'static str,
-    /// For each format in the order of [`Format::ALL`], for each of [`WIDTHS`].
+    /// Product functions for each format, in the order of [`Format::ALL`], and each of [`WIDTHS`].
     pub(super) products: [[ProductFn; 4]; FORMATS],
-    /// For one row of x, in the reduction order of the products of more rows.
+    /// Product function of each format for one row of `x`, in the reduction order of several rows.
     pub(super) alike: [ProductFn; FORMATS],
-    /// Decoders to f32, for each format.
+    /// Decoder of each format to f32.
     pub(super) decode: [DecodeFn; FORMATS],
-    /// For 1 and 4 rows, with f32 values.
+    /// Weighted sums for 1 and 4 rows, with f32 values.
     pub(super) weighted: [WeightedFn; 2],
-    /// The same with f16 values.
+    /// Weighted sums for 1 and 4 rows, with f16 values.
     pub(super) weighted_f16: [WeightedFn; 2],
-    /// Sum of `x`.
+    /// Returns the sum of `x`.
     pub(super) sum: unsafe fn(x: *const f32, n: usize) -> f32,
-    /// Sum of `(x - shift)^2`.
+    /// Returns the sum of `(x - shift)^2`.
     pub(super) sum_squares: unsafe fn(x: *const f32, n: usize, shift: f32) -> f32,
-    /// Largest number, -inf if there is none; NaN is skipped.
+    /// Returns the maximum of `x`, skipping NaN; -inf if there is none.
     pub(super) largest: unsafe fn(x: *const f32, n: usize) -> f32,
-    /// `y = (x - shift) * scale * w (+ b)`; `x` may be `y`, `b` may be null.
+    /// Computes `y = (x - shift) * scale * w (+ b)`; `x` may be `y`, `b` may be null.
     pub(super) normalise: unsafe fn(&Normalise),
-    /// `y = exp(x - shift)`, and its sum; `x` may be `y`.
+    /// Computes `y = exp(x - shift)` and returns the sum of `y`; `x` may be `y`.
     pub(super) exp_sum: unsafe fn(x: *const f32, y: *mut f32, n: usize, shift: f32) -> f32,
-    /// `y *= scale`.
+    /// Computes `y *= scale`.
     pub(super) scale: unsafe fn(y: *mut f32, n: usize, scale: f32),
-    /// One step of a fused kernel on a tile.
+    /// Executes one step of a fused kernel on a tile.
     pub(super) step: unsafe fn(super::fused::StepOp, &super::fused::Operands),
-    /// Adds the numbers of a tile to the partial results of a reduction.
+    /// Accumulates the values of a tile into the partial results of a reduction.
     pub(super) fold: unsafe fn(&super::fused::Fold),
 }
 
-/// `y = (x - shift) * scale * w (+ b)` for `n` elements.
+/// The operands of `y = (x - shift) * scale * w (+ b)` for `n` elements.
 #[derive(Clone, Copy)]
 pub(super) struct Normalise {
     pub(super) x: *const f32,
     pub(super) w: *const f32,
-    /// May be null.
+    /// The bias; may be null.
     pub(super) b: *const f32,
     pub(super) y: *mut f32,
     pub(super) n: usize,
@@ -167,7 +170,7 @@ pub(super) struct Normalise {
     pub(super) scale: f32,
 }
 
-/// Index of a format in the tables. Formats that hold no floats have none.
+/// Returns the index of a format in the function tables; `None` for formats that hold no floats.
 pub(super) fn format_index(format: Format) -> Option<usize> {
     match format {
         Format::Plain(DType::I32 | DType::U32 | DType::Bool) => None,
@@ -175,7 +178,7 @@ pub(super) fn format_index(format: Format) -> Option<usize> {
     }
 }
 
-/// Every instruction set of this machine, best first; the last is `scalar`.
+/// Returns every instruction set that this machine supports, best first; the last is `scalar`.
 pub(super) fn available() -> Vec<&'static Arch> {
     let mut found = Vec::new();
     #[cfg(target_arch = "x86_64")]
@@ -203,15 +206,16 @@ pub(super) fn available() -> Vec<&'static Arch> {
     found
 }
 
-/// The best instruction set of this machine.
+/// Returns the best instruction set that this machine supports.
 pub(super) fn choose() -> &'static Arch {
     available()[0]
 }
 
 /// Instantiates every loop for one vector type. `$blocks` decodes blocks; `$feature` are the
-/// functions' attributes. The numbers are the weight rows at a time, chosen so that the
-/// accumulators fit the registers: plain and packed for 1 row of `x`, then both for 2, 4 and 8. For
-/// one row of `x`, blocks are decoded in registers if `$one` is `registers`, otherwise in memory.
+/// functions' attributes. The numbers say how many weight rows are multiplied at a time, chosen so
+/// that the accumulators fit in registers: by 1 row of `x`, for plain and for packed weights, then
+/// by 2, 4 and 8 rows, for either. For one row of `x`, blocks are decoded in registers if `$one` is
+/// `registers`, otherwise through memory.
 macro_rules! instantiate {
     (
         $name:literal, $simd:ty, $blocks:ident, $one:ident, [$(#[$feature:meta])*],
@@ -219,8 +223,8 @@ macro_rules! instantiate {
     ) => {
         use crate::arch::{Arch, Normalise, Product, Simd, Weighted, formats, generic};
 
-        // SAFETY of every function below: the caller keeps the contract of the loop's pointers,
-        // and `Arch` tables are handed out only where the instructions exist.
+        // SAFETY of every function below: the caller keeps the contract of the loop's pointers, and
+        // `available` returns only tables whose instructions exist.
         $(#[$feature])*
         unsafe fn plain<W, const R: usize, const M: usize>(task: &Product)
         where

@@ -4,7 +4,7 @@ use std::arch::aarch64::*;
 
 use super::blocks::{Blocks, Integers};
 
-/// Four numbers.
+/// Vectors of four f32 values.
 pub(super) struct Neon;
 
 impl Simd for Neon {
@@ -38,7 +38,8 @@ impl Simd for Neon {
     }
     #[inline(always)]
     unsafe fn max(a: Self::F, b: Self::F) -> Self::F {
-        // SAFETY: the contract of `Simd`. This form takes the number where one is NaN.
+        // SAFETY: the contract of `Simd`. If one operand is NaN, this instruction returns the
+        // other.
         unsafe { vmaxnmq_f32(a, b) }
     }
     #[inline(always)]
@@ -58,7 +59,7 @@ impl Simd for Neon {
     }
     #[inline(always)]
     unsafe fn load_bf16(p: *const u8) -> Self::F {
-        // SAFETY: the contract of `Simd`: four f16.
+        // SAFETY: the contract of `Simd`: four bf16.
         unsafe {
             let bits = vcreate_u16(p.cast::<u64>().read_unaligned());
             vreinterpretq_f32_u32(vshlq_n_u32::<16>(vmovl_u16(bits)))
@@ -100,7 +101,7 @@ impl Integers for Neon {
     }
     #[inline(always)]
     unsafe fn shr(a: Self::I, bits: i32) -> Self::I {
-        // SAFETY: the contract of `Simd`. Shifts to the right are negative ones to the left.
+        // SAFETY: the contract of `Simd`. A right shift is a left shift by a negative count.
         unsafe { vshlq_s32(a, vdupq_n_s32(-bits)) }
     }
     #[inline(always)]
@@ -120,8 +121,8 @@ impl Integers for Neon {
     }
     #[inline(always)]
     unsafe fn lookup(table: &[i8; 16], at: Self::I) -> Self::F {
-        // SAFETY: the contract of `Simd`. The lowest byte of each number is its place, the others
-        // are 0: of what they find only the lowest byte is kept, with its sign.
+        // SAFETY: the contract of `Simd`. The lowest byte of each lane is the index, the others are
+        // 0; of the bytes found, only the lowest is kept, with its sign.
         unsafe {
             let found = vqtbl1q_s8(vld1q_s8(table.as_ptr()), vreinterpretq_u8_s32(at));
             let found = vshlq_n_s32::<24>(vreinterpretq_s32_s8(found));

@@ -1,9 +1,9 @@
-//! Arrays of eight f32 in plain Rust: the fallback, which a compiler may turn into any vector
+//! The fallback: arrays of eight f32 in plain Rust, which the compiler may turn into any vector
 //! instructions (wasm, SSE2).
 
 use super::formats::Decoded;
 
-/// Eight numbers.
+/// Vectors of eight f32 values.
 pub(super) struct Scalar;
 
 macro_rules! each {

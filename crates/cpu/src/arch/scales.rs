@@ -1,6 +1,6 @@
 //! Packed scales of the K formats, unpacked by word arithmetic.
 
-/// The sixteen scales of a Q3_K block, a signed byte each, the first lowest.
+/// Unpacks the sixteen scales of a Q3_K block to signed bytes, in memory order.
 ///
 /// # Safety
 /// `p` holds 12 bytes.
@@ -19,7 +19,8 @@ pub(super) unsafe fn q3_k_scales(p: *const u8) -> [u64; 2] {
     [join(four(a, c), four(b, c >> 2)), join(four(a >> 4, c >> 4), four(b >> 4, c >> 6))]
 }
 
-/// The eight 6-bit scales and minima of a Q4_K block, a byte each, the first lowest.
+/// Unpacks the eight 6-bit scales and the eight 6-bit minima of a Q4_K block to bytes, each with
+/// the first in the lowest byte.
 ///
 /// # Safety
 /// `p` holds 12 bytes.

@@ -1,9 +1,10 @@
-//! Guarantees of the function tables that the kernels' tests do not cover.
+//! Tests guarantees of the function tables that the tests of the kernels do not cover.
 
 use super::*;
 use warploom_core::quant;
 
-/// Blocks of random bytes with different finite scales: bit patterns that no encoder would choose.
+/// Returns blocks of pseudo-random bytes with different finite scales: bit patterns that no encoder
+/// would choose.
 pub(super) fn wild(format: Format, blocks: usize) -> Vec<u8> {
     let size = format.block_bytes() as usize;
     let mut bytes: Vec<u8> = (0..blocks * size).map(|i| (i * 167 + i / 7 * 91) as u8).collect();
@@ -60,8 +61,8 @@ fn the_first_is_chosen_and_scalar_is_always_there() {
     assert_eq!(names.last(), Some(&"scalar"));
 }
 
-/// Weights from main memory are read in order, cached ones many rows at a time: the same products
-/// in another reduction order.
+/// Weights in main memory are read row by row, cached weights many rows at a time: the products are
+/// the same, in a different reduction order.
 #[test]
 fn rows_in_order_are_the_products_of_rows_together() {
     // Four vectors at once, one at a time, and single elements, on every set.
@@ -90,8 +91,8 @@ fn rows_in_order_are_the_products_of_rows_together() {
     }
 }
 
-/// Deterministic mode: a row of x has the same bits alone and among other rows, whether weights are
-/// decoded while they are multiplied or before.
+/// Deterministic mode: the products of a row of x have the same bits whether it is multiplied on
+/// its own or with other rows, and whether weights are decoded before the product or during it.
 #[test]
 fn one_row_alone_adds_as_rows_together_do() {
     for format in Format::ALL {

@@ -1,4 +1,4 @@
-//! Decoding of each format's blocks in registers; `quant` defines the formats.
+//! Decodes the blocks of each format in registers; `quant` defines the formats.
 
 use super::Simd;
 use super::blocks::{Integers, Packed, Sink};
@@ -82,7 +82,7 @@ impl Packed for Q5_1 {
     }
 }
 
-/// 32 bits as 32 bytes of 0 or 1, the lowest first.
+/// Expands 32 bits to 32 bytes of 0 or 1, the lowest bit first.
 #[inline(always)]
 fn spread(bits: u32) -> [u64; 4] {
     u32::from_le(bits).to_le_bytes().map(|byte| {
@@ -137,7 +137,7 @@ impl Packed for Q5K {
                 let (d1, m1) = (S::splat(scales[2 * pair + 1]), S::splat(minima[2 * pair + 1]));
                 for j in (0..32).step_by(S::LANES) {
                     let q = S::load_u8(p.add(48 + pair * 32 + j));
-                    // The bits of this pair, at the lowest place.
+                    // The bits of this pair, in the lowest position.
                     let h = S::shr(S::load_u8(p.add(16 + j)), 2 * pair as i32);
                     let q0 = S::or(S::and(q, 15), S::and(S::shl(h, 4), 16));
                     let q1 = S::or(S::shr(q, 4), S::and(S::shl(h, 3), 16));
@@ -149,10 +149,11 @@ impl Packed for Q5K {
     }
 }
 
-/// Scales and minima of Q4_K and Q5_K: `d * sc`, `-dmin * mn`, for 8 sub-blocks.
+/// Returns the scales `d * sc` and the minima `-dmin * mn` of the 8 sub-blocks of a Q4_K or Q5_K
+/// block.
 ///
 /// # Safety
-/// `p` holds a block; the machine has the instructions of `S`.
+/// `p` must point to a block, and the CPU must support the instructions of `S`.
 #[inline(always)]
 unsafe fn six_bits<S: Integers>(p: *const u8) -> [[f32; 8]; 2] {
     // SAFETY: the caller's contract: two f16, then 12 bytes.
@@ -218,10 +219,10 @@ impl Packed for Q3K {
     }
 }
 
-/// Sixteen bytes, with or without sign, as floats times `factor`.
+/// Converts sixteen bytes, signed or unsigned, to floats and multiplies them by `factor`.
 ///
 /// # Safety
-/// The machine has the instructions of `S`.
+/// The CPU must support the instructions of `S`.
 #[inline(always)]
 unsafe fn sixteen<S: Integers>(bytes: &[u64; 2], factor: f32, signed: bool) -> [f32; 16] {
     let mut floats = [0.0; 16];
@@ -301,10 +302,11 @@ impl Packed for IQ4XS {
     }
 }
 
-/// 32 weights from place `at` on: 16 bytes of two table indices each, times a scale.
+/// Decodes 32 weights, from index `at` on, from 16 bytes of two table indices each: the table's
+/// values times `d`.
 ///
 /// # Safety
-/// `p` holds 16 bytes; the sink's contract.
+/// `p` holds 16 bytes; [`Sink::put`] may be called for 32 weights from `at` on.
 #[inline(always)]
 unsafe fn table_of_32<S: Integers>(
     d: f32,

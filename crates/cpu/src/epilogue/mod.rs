@@ -1,10 +1,10 @@
-//! Epilogue and prologue fusion into catalogue kernels: translated bodies, and their use by
-//! kernels.
+//! Prologue and epilogue fusion into catalogue kernels: the translated expressions (*bodies*), and
+//! their use by kernels.
 //!
 //! A kernel calls [`rows`] if a prologue may change its input, and writes to a [`Sink`] if an
 //! epilogue may change its output: results go to thread-local memory, and the body stores what it
-//! computes from them. Products with a weight matrix have several bodies, one for each part of the
-//! rows: [`parts`].
+//! computes from them. Products with a weight matrix may have several bodies, one for each segment
+//! of the weight rows: see [`parts`].
 
 use std::cell::Cell;
 use std::ops::Range;
@@ -18,7 +18,7 @@ use warploom_core::error::{Error, Result};
 use warploom_kernels::catalogue::Entry;
 use warploom_kernels::{Access, KernelFusion, fusion};
 
-/// Elements below which the prologue runs on one thread.
+/// Number of elements below which the prologue runs on one thread.
 const GRAIN: usize = 16 << 10;
 
 thread_local! {
@@ -28,15 +28,15 @@ thread_local! {
 
 /// A translated [`KernelFusion`].
 pub(super) struct Epilogue {
-    /// Binding of the norm's weight.
+    /// Binding of the norm's weight, if rows are normalised.
     norm: Option<usize>,
     prologue: Option<Program>,
     /// Number of anchors and the body of each segment.
     segments: Vec<(usize, Program)>,
-    /// Index of the first parameter word after the kernel's own, of the prologue and of the
-    /// segments.
+    /// Indices of the first parameter words of the norm, of the prologue and of the segments; all
+    /// follow the kernel's own words.
     words: [usize; 3],
-    /// The first binding after the kernel's own that is read, and the first that is written.
+    /// Binding of the fusion's first input (`reads`) and of the first output (`writes`).
     reads: usize,
     writes: usize,
 }
@@ -73,7 +73,8 @@ impl Epilogue {
         })
     }
 
-    /// Names and accesses of all bindings.
+    /// Returns the names and accesses of all bindings: inputs of the kernel, inputs of the fusion,
+    /// outputs.
     pub(super) fn bindings(
         &self,
         entry: &Entry,
@@ -92,7 +93,8 @@ impl Epilogue {
     }
 }
 
-/// An input read in rows: `cols` numbers each, `col_stride` apart, from `first` of the row on.
+/// An input that is read in rows of `cols` values, which are `col_stride` elements apart. `first`
+/// returns the index of a row's first element.
 pub(super) struct Read<'x, F> {
     pub(super) x: &'x [f32],
     pub(super) rows: usize,
@@ -101,11 +103,11 @@ pub(super) struct Read<'x, F> {
     pub(super) col_stride: usize,
 }
 
-/// The rows changed by the prologue, contiguous, in `room`; `None` if nothing changes them. `room`
-/// is a parameter so that a thread can reuse it.
+/// Returns the rows as changed by the prologue and the norm, contiguous in `room`; `None` if the
+/// kernel has neither. `room` is a parameter so that a thread can reuse it.
 ///
 /// # Errors
-/// Invalid if a parameter exceeds a binding.
+/// Invalid if an operand exceeds its binding.
 pub(super) fn rows<'r, F: Fn(usize) -> usize + Sync>(
     call: &Call<'_>,
     read: &Read<'_, F>,
@@ -135,8 +137,8 @@ pub(super) fn rows<'r, F: Fn(usize) -> usize + Sync>(
                 let (row, col) = (at / cols, at % cols);
                 let len = (cols - col).min(range.end - at);
                 let x = &read.x[(read.first)(row) + col * read.col_stride..];
-                // SAFETY: these elements of the room belong to this chunk alone; they are the
-                // anchor, in the place of the result.
+                // SAFETY: these elements of the room belong to this chunk alone; they are both the
+                // anchor and the result.
                 unsafe {
                     let to = out.slice(at, len);
                     match read.col_stride {
@@ -173,7 +175,7 @@ fn normalise<F: Fn(usize) -> usize + Sync>(
     let (arch, out) = (call.context.arch, Out::of(room));
     call.context.pool.split(read.rows, GRAIN / cols.max(1) + 1, 1, |range| {
         for row in range {
-            // SAFETY: the row lies inside the room, and in what is read; it belongs to this chunk
+            // SAFETY: the row lies inside the room and inside the input; it belongs to this chunk
             // alone. `normalise` may work in place.
             unsafe {
                 let y = out.at(row * cols);
@@ -199,10 +201,11 @@ pub(super) enum Sink<'a> {
 }
 
 impl<'a> Sink<'a> {
-    /// For results of an index space of these sizes; the output starts at `offset`.
+    /// Creates the destination for results over an index space with these sizes. Without an
+    /// epilogue, the output starts at element `offset`.
     ///
     /// # Errors
-    /// Invalid if a parameter exceeds a binding.
+    /// Invalid if an operand exceeds its binding.
     pub(super) fn new(call: &Call<'a>, offset: usize, sizes: [usize; 3]) -> Result<Sink<'a>> {
         let body = call.fusion.and_then(|a| Some((a, &a.segments.first()?.1)));
         let Some((fusion, program)) = body else {
@@ -216,7 +219,7 @@ impl<'a> Sink<'a> {
         Ok(Sink::Body { launch, outs, len: volume(&sizes) as usize })
     }
 
-    /// Number of results.
+    /// Returns the number of results.
     pub(super) fn len(&self) -> usize {
         match self {
             Sink::Store(out) => out.len(),
@@ -224,7 +227,7 @@ impl<'a> Sink<'a> {
         }
     }
 
-    /// The outputs.
+    /// Returns the outputs.
     pub(super) fn outs(&self) -> &[Out<'a>] {
         match self {
             Sink::Store(out) => std::slice::from_ref(out),
@@ -236,7 +239,7 @@ impl<'a> Sink<'a> {
     /// The initial content of the slice is unspecified.
     ///
     /// # Safety
-    /// They lie inside the index space, and no other thread stores any of them.
+    /// The results lie inside the index space, and no other thread stores any of them.
     pub(super) unsafe fn fill(
         &self,
         arch: &Arch,
@@ -253,7 +256,7 @@ impl<'a> Sink<'a> {
                     room.resize(len, 0.0);
                 }
                 make(&mut room[..len]);
-                // SAFETY: the caller's contract; the room holds the numbers.
+                // SAFETY: the caller's contract; the room holds the results.
                 unsafe { launch.elements(arch, start..start + len, [room.as_ptr(); 2]) };
                 ROOM.set(room);
             }
@@ -268,29 +271,30 @@ fn once(placed: Placed<'_>) -> Result<Placed<'_>> {
     }
 }
 
-/// A segment of a product with a weight matrix.
+/// A segment of a product with the weight matrix w.
 pub(super) struct Part<'a> {
-    /// Rows of w per evaluation, and their distance.
+    /// Number of rows of w per evaluation; they are `distance` rows apart.
     pub(super) anchors: usize,
     pub(super) distance: usize,
-    /// Evaluations for each row of x.
+    /// Number of evaluations for each row of x.
     pub(super) count: usize,
     pub(super) launch: Launch<'a>,
-    /// The row of evaluation 0; evaluations per run, `stride` rows apart; and rows from one run to
-    /// the next.
+    /// Evaluation 0 starts at row `first` of w. A run has `run` evaluations, `stride` rows apart;
+    /// the next run starts `next` rows later.
     first: usize,
     run: usize,
     stride: usize,
     next: usize,
 }
 
-/// Segments and outputs of a product of `m` rows of x with `n` rows of w.
+/// Segments and outputs of a product with a weight matrix.
 pub(super) type Parts<'a> = (SmallVec<[Part<'a>; 2]>, SmallVec<[Out<'a>; 4]>);
 
-/// The segments of a product; `None` if it stores its results unchanged.
+/// Reads the segments of a product of `m` rows of x and `n` rows of w; `None` if the product
+/// stores its results unchanged.
 ///
 /// # Errors
-/// Invalid if a parameter exceeds a binding, or a segment the rows of w.
+/// Invalid if an operand exceeds its binding or a segment exceeds the rows of w.
 pub(super) fn parts<'a>(call: &Call<'a>, m: usize, n: usize) -> Result<Option<Parts<'a>>> {
     let Some(fusion) = call.fusion.filter(|a| !a.segments.is_empty()) else {
         return Ok(None);
@@ -334,8 +338,8 @@ pub(super) fn parts<'a>(call: &Call<'a>, m: usize, n: usize) -> Result<Option<Pa
 }
 
 impl Part<'_> {
-    /// Splits evaluations into runs: yields the index of the first evaluation, its row of w for an
-    /// anchor, the row stride and the count.
+    /// Splits a range of evaluations into runs. Calls `run` with each one's position in the range,
+    /// its first row of w for anchor `anchor`, the row stride and the number of evaluations.
     pub(super) fn runs(
         &self,
         range: Range<usize>,

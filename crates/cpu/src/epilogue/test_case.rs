@@ -15,7 +15,8 @@ pub(super) struct Given {
     pub(super) words: Vec<usize>,
 }
 
-/// Operands are (addressing, binding, words); outputs also have a value.
+/// Builds a body. Inputs are (addressing, binding, words); outputs are strided, as (binding, value,
+/// words).
 pub(super) fn given(
     rank: u32,
     inputs: &[(Addressing, u32, &[usize])],
@@ -40,7 +41,8 @@ pub(super) fn given(
     }
 }
 
-/// Reference evaluation of a body: anchors become inputs, the result of a prologue an output.
+/// Evaluates a body with the reference: anchors become inputs, and the result of a prologue becomes
+/// an output. Returns the binding of each output, and the indices and values of its elements.
 fn plain(
     of: &Given,
     sizes: &[usize],
@@ -76,17 +78,17 @@ fn plain(
     outputs.map(|(o, w)| (o.operand.binding, pairs(w).collect())).collect()
 }
 
-/// A kernel with its fusion.
+/// A kernel with its fusion and its operands.
 pub(super) struct Case {
     pub(super) name: String,
     pub(super) params: Vec<u32>,
-    /// Bytes of the kernel's own operands, then of the fusion's inputs.
+    /// Bytes of the kernel's own operands; the fusion's inputs (`reads`) follow them.
     pub(super) own: Vec<Vec<u8>>,
     pub(super) reads: Vec<Vec<f32>>,
-    /// Binding, epsilon and offset of the norm's weight.
+    /// The norm: binding of its weight, epsilon, and offset of the weight.
     pub(super) norm: Option<(u32, f32, usize)>,
     pub(super) prologue: Option<Given>,
-    /// Anchors, table and body.
+    /// Number of anchors, table words and body of each segment.
     pub(super) segments: Vec<(u32, [usize; 6], Given)>,
 }
 
@@ -120,7 +122,7 @@ impl Case {
         words
     }
 
-    /// The rows changed by prologue and norm.
+    /// Returns the rows as changed by prologue and norm.
     pub(super) fn changed(&self, mut x: Vec<f64>, rows: usize, cols: usize) -> Vec<f64> {
         if let Some(prologue) = &self.prologue {
             let written = plain(prologue, &[rows, cols], &[x], &self.reads);
@@ -137,7 +139,8 @@ impl Case {
         x
     }
 
-    /// Launches on every device; `made` are the anchors and sizes of each segment.
+    /// Launches on every device and compares with the reference; `made` are the anchors and sizes
+    /// of each segment.
     pub(super) fn check(&self, made: &[(Vec<Vec<f64>>, [usize; 3])], tolerance: f64) {
         let writes = self.segments.iter().map(|s| s.2.body.writes()).max().unwrap();
         let mut want: Vec<Vec<Option<f64>>> = vec![Vec::new(); writes as usize];
@@ -173,7 +176,7 @@ impl Case {
     }
 }
 
-/// Computes the products of a weight-matrix case and checks them.
+/// Computes the products of a case with a weight matrix, and checks the case.
 pub(super) fn check_linear(case: &Case, w: &[f32], x: &[f32], tolerance: f64) {
     let [m, n, k, xo, xs] = [0, 1, 2, 3, 4].map(|i| case.params[i] as usize);
     let rows = (0..m).flat_map(|i| &x[xo + i * xs..][..k]).map(|v| f64::from(*v)).collect();

@@ -1,4 +1,4 @@
-//! Fusion into every kernel that accepts it, against plain loops and `testkit::fused`.
+//! Tests fusion into every kernel that accepts it, against plain loops and `fused_reference`.
 
 use super::test_case::{Case, Given, check_linear, given};
 use super::*;
@@ -17,7 +17,7 @@ fn wide(x: &[f32]) -> Vec<f64> {
     x.iter().map(|v| f64::from(*v)).collect()
 }
 
-/// `silu(anchor) * x + 1`, x read transposed.
+/// Builds `silu(anchor) * x + 1`, with x read transposed.
 fn prologue(binding: u32, rows: usize) -> Given {
     let one = Value::Constant(DType::F32, 1f32.to_bits());
     let values = [
@@ -31,7 +31,8 @@ fn prologue(binding: u32, rows: usize) -> Given {
     given(2, &[(Strided, binding, &[1, 1, rows])], &values, &[])
 }
 
-/// Rotates the two rows of a pair by an angle for each row of x and pair: two outputs.
+/// Builds a rotation of pairs of rows, with an angle for each row of x and each pair, and two
+/// outputs.
 fn rotation(angle: &[usize], first: &[usize], second: &[usize]) -> Given {
     let values = [
         Anchor(0),
@@ -49,8 +50,8 @@ fn rotation(angle: &[usize], first: &[usize], second: &[usize]) -> Given {
     given(3, &[(Strided, 0, angle)], &values, &[(0, 7, first), (0, 10, second)])
 }
 
-/// q rotated in split-half order, k in interleaved order, and v with a residual, all from one
-/// weight.
+/// Checks q rotated in split-half order, k in interleaved order, and v with a residual, all from
+/// one weight matrix.
 fn merged(name: &str, format: Format, m: usize, (heads, half): (usize, usize), norm: bool) {
     let k = if format.block_len() == 1 { 35 } else { format.block_len() as usize };
     let (dim, kv) = (2 * half, 2);
@@ -130,7 +131,8 @@ fn gate_and_up_after_a_prologue_and_a_norm() {
     }
 }
 
-/// `max(anchor, 0) + x`, stored with these strides; x is read from 1 on as if contiguous.
+/// Builds `max(anchor, 0) + x`, stored at offset and strides `to`; x is contiguous from element 1
+/// on.
 fn after(sizes: [usize; 3], to: &[usize]) -> Given {
     let values = [Anchor(0), Unary(UnaryOp::Relu, 0), Input(0), Binary(BinaryOp::Add, 1, 2)];
     let from = [1, sizes[1] * sizes[2], sizes[2], 1];
@@ -253,7 +255,7 @@ fn attention_of_few_and_many_tokens() {
     }
 }
 
-/// A residual: `out = anchor + input`, both at these words.
+/// Builds a residual `out = anchor + input`; `words` are the offset and strides of both.
 fn residual(words: &[usize]) -> Given {
     let values = [Anchor(0), Input(0), Binary(BinaryOp::Add, 0, 1)];
     given(3, &[(Strided, 0, words)], &values, &[(0, 2, words)])

@@ -2,17 +2,16 @@
 //!
 //! Each value of the expression is a register of [`TILE`] words for the current tile, so every step
 //! is one simple loop that the compiler vectorises, and intermediates stay in the L1 cache.
-//! Registers hold bits; the step knows their type. A register may alias the memory of an input that
-//! is contiguous.
+//! Registers hold bits; the step determines their type. A register may alias the memory of an input
+//! that is contiguous.
 //!
 //! Reductions split the work into *passes* over the current rows. A pass evaluates, tile by tile,
-//! the operands of the reductions of its stage and accumulates them; between two passes the values
-//! of rows are evaluated, one number a row. All values of elements are written in the last pass, so
-//! an output may alias an input. `plan` builds the passes, `run` evaluates tiles, `rows` chooses
-//! the tiles.
+//! the operands of the reductions of its stage and accumulates them; between two passes, row values
+//! are evaluated, one for each row. All element outputs are written in the last pass, so an output
+//! may alias an input. `plan` builds the passes, `run` evaluates tiles, `rows` chooses the tiles.
 //!
 //! The same programs evaluate the bodies fused into catalogue kernels; their [`Value::Anchor`]s are
-//! numbers that the kernel left in memory.
+//! values that the kernel left in memory.
 
 mod ops;
 mod place;
@@ -32,17 +31,18 @@ use warploom_core::base::DType;
 use warploom_core::error::{Error, Result};
 use warploom_kernels::{Addressing, FusedExpr, Operand, Output, Value};
 
-/// Elements that are evaluated together.
+/// Maximum number of elements that are evaluated together.
 const TILE: usize = 512;
 
-/// The use of an expression.
+/// What an expression is used for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Role {
     /// A separate kernel.
     Kernel,
-    /// The input of a catalogue kernel: it has one anchor, and its last value is the result.
+    /// A body that changes the input of a catalogue kernel. It has one anchor, and its last value
+    /// is the result.
     Prologue,
-    /// The output of a catalogue kernel with this number of anchors.
+    /// A body that stores the output of a catalogue kernel, with this number of anchors.
     Segment(u32),
 }
 
@@ -61,18 +61,18 @@ pub(super) struct Program {
     rank: usize,
     inputs: SmallVec<[Operand; 4]>,
     outputs: SmallVec<[Sink; 2]>,
-    /// Whether the last value is the result, without its own parameter words.
+    /// Whether the last value is the result of a prologue, which has no parameter words.
     returns: bool,
     reduces: bool,
-    /// Plans by the values kept between passes: [`Keep::All`], and with several passes also
-    /// [`Keep::Costly`] and [`Keep::Nothing`].
+    /// The plan for [`Keep::All`], and with several passes also those for [`Keep::Costly`] and
+    /// [`Keep::Nothing`], in this order.
     plans: Vec<Plan>,
 }
 
 /// An output.
 struct Sink {
     operand: Operand,
-    /// Whether it is written once a row.
+    /// Whether it is written once per row.
     of_row: bool,
 }
 
@@ -80,7 +80,7 @@ impl Program {
     /// Checks and translates an expression.
     ///
     /// # Errors
-    /// Invalid if it is malformed; unsupported if an operation has no meaning for the type of its
+    /// Invalid if it is malformed; unsupported if an operation is undefined for the type of its
     /// operands.
     pub(super) fn new(expr: &FusedExpr, role: Role) -> Result<Program> {
         let types = check(expr, role)?;
@@ -109,14 +109,14 @@ impl Program {
 }
 
 impl Program {
-    /// Number of bindings that it writes.
+    /// Returns the number of bindings that the program writes.
     fn writes(&self) -> usize {
         let bindings = self.outputs.iter().map(|sink| sink.operand.binding as usize + 1);
         bindings.max().unwrap_or(0)
     }
 }
 
-/// The result of a prologue as an output.
+/// Returns the result of a prologue as an output.
 fn result(expr: &FusedExpr, types: &[DType]) -> Result<Output> {
     match (types.last(), expr.outputs.is_empty()) {
         (Some(DType::F32), true) => {
@@ -131,7 +131,7 @@ fn result(expr: &FusedExpr, types: &[DType]) -> Result<Output> {
     }
 }
 
-/// The type of every value of a well-formed expression.
+/// Checks that an expression is well-formed, and returns the type of each value.
 fn check(expr: &FusedExpr, role: Role) -> Result<Vec<DType>> {
     if expr.rank > 6 {
         return Err(Error::invalid(format!("a fused kernel of rank {}, above 6", expr.rank)));

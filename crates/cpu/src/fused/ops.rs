@@ -49,7 +49,7 @@ pub(super) fn cast(from: DType, to: DType) -> StepOp {
     }
 }
 
-/// Cost of a step, in units of the simplest steps.
+/// Returns the cost of a step, relative to the simplest steps.
 pub(super) fn cost(op: StepOp) -> u32 {
     use {BinaryOp as B, UnaryOp as U};
     match op {

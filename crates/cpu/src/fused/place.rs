@@ -11,11 +11,13 @@ use warploom_core::error::{Error, Result};
 pub(crate) struct Words<'a>(std::slice::Iter<'a, u32>);
 
 impl<'a> Words<'a> {
-    /// From word `start` on.
+    /// Creates a reader that starts at word `start`.
     pub(crate) fn new(params: &'a [u32], start: usize) -> Words<'a> {
         Words(params.get(start..).unwrap_or(&[]).iter())
     }
 
+    /// Reads the next word.
+    ///
     /// # Errors
     /// Invalid if there are no more words.
     pub(crate) fn next(&mut self) -> Result<usize> {
@@ -27,10 +29,10 @@ impl<'a> Words<'a> {
 /// The index space of a launch.
 pub(super) struct Space {
     pub(super) rank: usize,
-    /// Elements.
+    /// Number of elements.
     pub(super) n: usize,
     pub(super) sizes: [usize; 6],
-    /// Rows, and their length.
+    /// Number of rows, and their length.
     pub(super) rows: usize,
     pub(super) cols: usize,
 }
@@ -51,12 +53,12 @@ impl Space {
     }
 }
 
-/// Addresses of an operand's elements, relative to its first.
+/// Addresses of an operand's elements, relative to its first element.
 pub(super) struct Place {
     pub(super) addressing: Addressing,
     pub(super) strides: [usize; 6],
     offset: usize,
-    /// Elements from the first to the last.
+    /// Number of elements from the first to the last.
     extent: u64,
 }
 
@@ -83,7 +85,7 @@ impl Place {
         Ok(place)
     }
 
-    /// Whether no two elements share an address; false if strides cannot prove it.
+    /// Whether no two elements share an address; false if the strides do not prove it.
     fn is_injective(&self, space: &Space, of_row: bool) -> bool {
         match self.addressing {
             Addressing::Flat => true,
@@ -105,8 +107,8 @@ impl Place {
     }
 }
 
-/// The operands of a launch. Outputs are checked; inputs are not yet, because they must not alias
-/// the outputs of any body in the same launch.
+/// The operands of a launch. Outputs are checked; inputs are checked later by [`Placed::bind`],
+/// which needs to know the outputs of all bodies of the launch.
 pub(crate) struct Placed<'a> {
     program: &'a Program,
     space: Space,
@@ -115,11 +117,11 @@ pub(crate) struct Placed<'a> {
 }
 
 impl<'a> Placed<'a> {
-    /// Reads the operand words over an index space of these sizes. `first` is the binding of the
-    /// outputs' binding 0; `result` receives the result of a prologue.
+    /// Reads the words of the operands over an index space with these sizes. The outputs' binding 0
+    /// is the kernel's binding `first`. The result of a prologue goes to `result`.
     ///
     /// # Errors
-    /// Invalid if an output exceeds its binding.
+    /// Invalid if words are missing or an output exceeds its binding.
     pub(crate) fn new(
         program: &'a Program,
         call: &Call<'a>,
@@ -160,19 +162,19 @@ impl<'a> Placed<'a> {
         Ok(Placed { program, space, inputs, targets })
     }
 
-    /// Whether every element of every output is written once, as far as strides can prove it.
+    /// Whether the strides prove that each element of every output is written once.
     pub(crate) fn writes_once(&self) -> bool {
         let sinks = self.targets.iter().zip(&self.program.outputs);
         sinks.into_iter().all(|(target, sink)| target.place.is_injective(&self.space, sink.of_row))
     }
 
-    /// The outputs.
+    /// Returns the outputs.
     pub(crate) fn outs(&self) -> impl Iterator<Item = Out<'a>> + '_ {
         self.targets.iter().map(|target| target.out)
     }
 
-    /// Checks the inputs. `first` is the binding of their binding 0; `outs` are all outputs written
-    /// while they are read.
+    /// Checks the inputs. Their binding 0 is the kernel's binding `first`; `outs` are all outputs
+    /// that are written while the inputs are read.
     ///
     /// # Errors
     /// Invalid if an input exceeds its binding.

@@ -1,4 +1,4 @@
-//! Plans an expression: values to passes over tiles, with register assignment.
+//! Plans an expression: assigns its values to passes over tiles, and to registers.
 
 use super::ops::{binary, cast, cost, unary};
 use super::steps::StepOp;
@@ -15,11 +15,11 @@ pub(super) struct Plan {
     pub(super) given: Vec<Instruction>,
     /// Passes over the rows, at least one.
     pub(super) passes: Vec<Pass>,
-    /// The first registers, kept for all elements of the current rows.
+    /// Number of registers that hold all elements of the current rows; they come first.
     pub(super) held: usize,
-    /// The remaining registers, of one tile.
+    /// Number of the remaining registers, which hold one tile.
     pub(super) registers: usize,
-    /// Operations of the partial results.
+    /// The operation of each reduction.
     pub(super) folds: Vec<ReduceOp>,
     /// Register of each output.
     pub(super) results: Vec<usize>,
@@ -30,43 +30,43 @@ pub(super) struct Plan {
 pub(super) struct Pass {
     /// Instructions for each tile.
     pub(super) elements: Vec<Instruction>,
-    /// Registers to accumulate into partial results after each tile.
+    /// Registers to accumulate after each tile, each with the index of its reduction.
     pub(super) folds: Vec<(usize, usize)>,
-    /// Instructions after all tiles: one number per row.
+    /// Instructions for row values, executed after all tiles.
     pub(super) rows: Vec<Instruction>,
 }
 
-/// One operation on a register.
+/// An instruction that writes one register.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Instruction {
-    /// Elements of an input. `direct`: the register may be the input's memory itself.
+    /// Loads elements of an input. If `direct` is set, the register may alias the input's memory.
     Load { input: usize, to: usize, direct: bool },
-    /// One number throughout.
+    /// Fills the register with one value.
     Fill { bits: u32, to: usize },
-    /// Flat element indices.
+    /// Writes the flat element indices.
     Index { to: usize },
-    /// Results of the surrounding kernel.
+    /// Reads results of the surrounding kernel.
     Anchor { anchor: usize, to: usize },
-    /// Arithmetic; `to` differs from the registers that are read.
+    /// Executes an arithmetic step; `to` differs from the registers that it reads.
     Step { op: StepOp, to: usize, from: [usize; 3] },
-    /// The result of a reduction.
+    /// Writes the final result of a reduction for each row.
     Finish { fold: usize, to: usize },
-    /// Broadcasts the number of each row to all of its elements.
+    /// Broadcasts the value of each row to all of its elements.
     Spread { from: usize, to: usize },
 }
 
-/// Values kept from one pass to the next; the others are recomputed.
+/// Which values are kept from one pass to the next; the others are recomputed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Keep {
-    /// Everything: the current rows fit one tile.
+    /// All values: the current rows fit in one tile.
     All,
     /// Values that cost more to recompute than to load.
     Costly,
-    /// Nothing: rows are too long.
+    /// No values: rows are too long.
     Nothing,
 }
 
-/// Minimum cost of a value worth keeping.
+/// Minimum cost of a value worth keeping, in the units of `ops::cost`.
 const COSTLY: u32 = 4;
 
 const NONE: usize = usize::MAX;
@@ -76,22 +76,24 @@ pub(super) struct Values<'a> {
     expr: &'a FusedExpr,
     outputs: &'a [Output],
     stages: Vec<Stage>,
-    /// Whether a value is per row, not per element or constant.
+    /// For each value, whether there is one per row (neither per element nor constant).
     of_row: Vec<bool>,
-    /// The step of each value that is one.
+    /// The step of each value that has one.
     steps: Vec<Option<StepOp>>,
     /// Cost of a value, including its operands.
     costs: Vec<u32>,
-    /// Whether an output depends on it.
+    /// Whether an output depends on the value.
     used: Vec<bool>,
-    /// Whether it is an output.
+    /// Whether the value is an output.
     written: Vec<bool>,
     types: &'a [DType],
 }
 
 impl<'a> Values<'a> {
+    /// Analyses the values of an expression.
+    ///
     /// # Errors
-    /// Unsupported if an operation has no meaning for the type of its operands.
+    /// Unsupported if an operation is undefined for the type of its operands.
     pub(super) fn new(
         expr: &'a FusedExpr,
         types: &'a [DType],
@@ -133,7 +135,7 @@ impl<'a> Values<'a> {
         Ok(Values { expr, outputs, stages, of_row, steps, costs, used, written, types })
     }
 
-    /// Outputs that are written per element.
+    /// Returns the outputs that are written per element.
     fn of_elements(&self) -> impl Iterator<Item = &Output> {
         let outputs = self.outputs.iter().enumerate();
         outputs.filter(|(i, _)| !self.expr.writes_rows(*i)).map(|(_, output)| output)
@@ -151,7 +153,7 @@ impl<'a> Values<'a> {
         self.expr.values[v].operands().map(|a| a as usize)
     }
 
-    /// Used reductions: value, operation, operand.
+    /// Returns the used reductions, each as value, operation and operand.
     fn reductions(&self) -> impl Iterator<Item = (usize, ReduceOp, usize)> + '_ {
         self.expr.values.iter().enumerate().filter(|(v, _)| self.used[*v]).filter_map(
             |(v, value)| match value {
@@ -167,7 +169,7 @@ impl<'a> Values<'a> {
         elements.chain(folds).max().unwrap_or(0) as usize + 1
     }
 
-    /// The element values that a pass must produce.
+    /// Returns the element values that a pass must produce.
     fn wanted(&self, pass: usize, last: bool) -> Vec<usize> {
         let folds = self.reductions().filter(|(.., a)| self.stages[*a].after as usize == pass);
         let mut wanted: Vec<usize> = folds.map(|(.., a)| a).collect();
@@ -185,7 +187,8 @@ impl<'a> Values<'a> {
         }
     }
 
-    /// For each pass the element values that it evaluates, and those that are kept.
+    /// Returns the element values that each pass evaluates, and the values that are kept between
+    /// passes.
     fn lists(&self, keep: Keep) -> (Vec<Vec<usize>>, Vec<usize>) {
         let count = self.expr.values.len();
         let mut first = vec![NONE; count];
@@ -212,7 +215,7 @@ impl<'a> Values<'a> {
         (lists, (0..count).filter(|v| held[*v]).collect())
     }
 
-    /// Row values that element values depend on.
+    /// Returns, for each value, whether it is read per element. A row value must then be broadcast.
     fn spread(&self) -> Vec<bool> {
         let mut spread = vec![false; self.expr.values.len()];
         for v in (0..spread.len()).filter(|v| self.used[*v] && self.stages[*v].element) {
@@ -225,7 +228,7 @@ impl<'a> Values<'a> {
         spread
     }
 
-    /// Passes with registers.
+    /// Plans the passes and assigns registers.
     pub(super) fn plan(&self, keep: Keep) -> Plan {
         let (lists, held) = self.lists(keep);
         let mut places = Places::new(self.expr.values.len(), held.len());
@@ -272,7 +275,8 @@ impl<'a> Values<'a> {
         plan
     }
 
-    /// The instructions of one pass for a tile.
+    /// Assigns registers to the element values of one pass, and returns its instructions for a
+    /// tile.
     fn elements(
         &self,
         list: &[usize],
@@ -305,7 +309,8 @@ impl<'a> Values<'a> {
         instructions
     }
 
-    /// Row values that are computable after this number of reductions.
+    /// Returns the instructions for the row values that are computable once `after` passes are
+    /// done.
     fn rows(&self, after: usize, spread: &[bool], places: &Places) -> Vec<Instruction> {
         let mut instructions = Vec::new();
         for v in (0..spread.len()).filter(|v| self.used[*v] && self.is_row(*v)) {
@@ -350,11 +355,11 @@ impl<'a> Values<'a> {
     }
 }
 
-/// Registers of values.
+/// The registers assigned to values.
 struct Places {
-    /// As a row value.
+    /// Register of each value as a row value.
     row: Vec<usize>,
-    /// As an element value.
+    /// Register of each value as an element value.
     element: Vec<usize>,
     next: usize,
     most: usize,

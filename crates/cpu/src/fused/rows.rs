@@ -1,4 +1,5 @@
-//! Launches with reductions: choice of the current rows and of the tiles that cover them.
+//! Evaluates launches with reductions: chooses which rows to evaluate together and how to tile
+//! them.
 
 use std::ops::Range;
 
@@ -24,7 +25,7 @@ enum Cut {
 }
 
 impl Cut {
-    /// Number of current rows.
+    /// Returns the maximum number of current rows.
     fn rows(self) -> usize {
         match self {
             Cut::Whole(rows) | Cut::Columns(rows) => rows,
@@ -78,7 +79,7 @@ impl Launch<'_> {
         }
     }
 
-    /// Whether rows, not columns, are neighbours in memory.
+    /// Whether, for most operands, neighbours in memory belong to different rows.
     fn is_columnwise(&self) -> bool {
         let Some(before) = self.space.rank.checked_sub(2) else { return false };
         let (last, cols) = (before + 1, self.space.cols);
@@ -111,9 +112,11 @@ struct Rows<'l, 'a> {
 }
 
 impl Rows<'_, '_> {
+    /// Evaluates the current rows.
+    ///
     /// # Safety
-    /// The frame is the plan's, with room for the rows in its held registers; no other thread
-    /// touches these rows of the outputs.
+    /// The frame belongs to the plan and has room for the rows in its held registers; no other
+    /// thread accesses these rows of the outputs.
     unsafe fn evaluate(&self, frame: &mut Frame<'_>) {
         for (fold, op) in self.plan.folds.iter().enumerate() {
             // SAFETY: each reduction has TILE partial results, and there are no more rows.
@@ -136,7 +139,8 @@ impl Rows<'_, '_> {
         unsafe { self.store(frame) };
     }
 
-    /// Calls `work` with every tile and its position in the current rows.
+    /// Calls `work` with every tile and its position in the held registers. `fresh` is set for the
+    /// first pass.
     unsafe fn tiles(
         &self,
         frame: &mut Frame<'_>,
@@ -178,8 +182,10 @@ impl Rows<'_, '_> {
         }
     }
 
+    /// Executes a pass for a tile; the last pass also writes the element outputs.
+    ///
     /// # Safety
-    /// As [`Rows::evaluate`]; the tile is of these rows.
+    /// Same as [`Rows::evaluate`], and the tile lies in these rows.
     unsafe fn tile(&self, frame: &mut Frame<'_>, pass: &Pass, tile: &Tile, at: usize, last: bool) {
         let (rows, cols) = match self.cut {
             Cut::Whole(_) => (self.rows, self.launch.space.cols),
@@ -200,15 +206,15 @@ impl Rows<'_, '_> {
         }
     }
 
-    /// Evaluates row values.
+    /// Executes instructions for row values.
     ///
     /// # Safety
-    /// As [`Rows::evaluate`].
+    /// Same as [`Rows::evaluate`].
     unsafe fn row_values(&self, frame: &mut Frame<'_>, instructions: &[Instruction]) {
         let cols = self.launch.space.cols;
         for instruction in instructions {
-            // SAFETY: registers and partial results have room for TILE numbers, as many as there
-            // are rows, or elements of whole rows.
+            // SAFETY: registers and partial results have room for TILE values: at most this number
+            // of rows, or of elements of whole rows.
             unsafe {
                 match *instruction {
                     Instruction::Load { input, to, .. } => {
@@ -248,7 +254,7 @@ impl Rows<'_, '_> {
         }
     }
 
-    /// The current rows as a tile, one element each.
+    /// Returns the current rows as a tile with one element per row.
     fn of_rows(&self) -> Tile {
         let space = &self.launch.space;
         let index = space.index_of_row(self.first);
@@ -261,7 +267,7 @@ impl Rows<'_, '_> {
     /// Writes the row outputs.
     ///
     /// # Safety
-    /// As [`Rows::evaluate`], whose passes are done.
+    /// Same as [`Rows::evaluate`], and all passes are done.
     unsafe fn store(&self, frame: &Frame<'_>) {
         let tile = self.of_rows();
         for (i, sink) in self.launch.program.outputs.iter().enumerate() {

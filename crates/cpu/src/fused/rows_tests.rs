@@ -1,4 +1,4 @@
-//! Generated kernels with reductions and several outputs against `testkit::fused`.
+//! Tests generated kernels with reductions and several outputs against `fused_reference`.
 
 use super::*;
 use crate::tests::{POISON, devices, launch_many, numbers, words};
@@ -18,7 +18,8 @@ fn constant(v: f32) -> Value {
     Constant(DType::F32, v.to_bits())
 }
 
-/// A body of rank 2; outputs are (addressing, binding, value).
+/// Builds a body of rank 2 from inputs (addressing, binding) and outputs (addressing, binding,
+/// value).
 fn body(
     inputs: &[(Addressing, u32)],
     values: &[Value],
@@ -37,8 +38,8 @@ fn body(
     }
 }
 
-/// Parameters over [rows, cols]: a `Flat` operand starts at element 1, a `Single` one at 3; a
-/// `Strided` or `Row` one takes the next of `strides`.
+/// Builds the parameters over `[rows, cols]`: a `Flat` operand starts at element 1, a `Single` one
+/// at 3; a `Strided` or `Row` one takes the next of `strides`.
 fn params(e: &FusedExpr, rows: usize, cols: usize, strides: &[[usize; 3]]) -> Vec<u32> {
     let mut words = vec![rows * cols, rows, cols];
     let mut strides = strides.iter();
@@ -52,8 +53,8 @@ fn params(e: &FusedExpr, rows: usize, cols: usize, strides: &[[usize; 3]]) -> Ve
     words.into_iter().map(|w| w as u32).collect()
 }
 
-/// Launches on every device and compares with the reference evaluation, and the devices of one
-/// instruction set with each other, bit by bit.
+/// Launches on every device and compares the results with the reference. Devices with the same
+/// instruction set must agree bit for bit.
 fn check(e: &FusedExpr, params: &[u32], reads: &[Vec<f32>], tolerance: f64) {
     let reads: Vec<Vec<u32>> =
         reads.iter().map(|r| r.iter().map(|v| v.to_bits()).collect()).collect();
@@ -93,7 +94,7 @@ fn check(e: &FusedExpr, params: &[u32], reads: &[Vec<f32>], tolerance: f64) {
     }
 }
 
-/// Shapes that give whole rows per tile, many tiles per row, and the cases between.
+/// Shapes with several rows per tile, with several tiles per row, and in between.
 const SHAPES: [(usize, usize); 13] = [
     (1, 1),
     (700, 1),
@@ -122,7 +123,8 @@ fn softmax(x: Addressing) -> FusedExpr {
     body(&[(x, 0)], &values, &[(Flat, 0, 5)])
 }
 
-/// (x - mean) * rsqrt(mean of (x - mean)^2 + eps) * w + b, with the mean and the factor.
+/// Builds `(x - mean) * rsqrt(mean of (x - mean)^2 + eps) * w + b`; the mean and the rsqrt are
+/// outputs too.
 fn layer_norm() -> FusedExpr {
     let values = [
         Input(0),
@@ -234,8 +236,8 @@ fn values_of_rows_and_of_everywhere_are_reduced_too() {
     }
 }
 
-/// One number a row, read before a reduction, between two, and after the last one, where it is
-/// defined although the row is empty.
+/// One value per row, read before the first reduction, between two reductions and after the last
+/// one, where it is defined even if the row is empty.
 #[test]
 fn numbers_of_rows() {
     let values = [

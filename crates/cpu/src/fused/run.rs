@@ -13,29 +13,29 @@ use crate::call::{Call, Input, Out, volume};
 use warploom_core::base::DType;
 use warploom_core::error::{Error, Result};
 
-/// Elements below which a launch uses one thread.
+/// Number of elements below which a launch uses one thread.
 pub(super) const GRAIN: usize = 16 << 10;
 
-/// Bytes of one cache line, to align registers.
+/// One cache line; aligns the registers.
 #[derive(Clone, Copy)]
 #[repr(align(64))]
 struct Line(#[expect(dead_code, reason = "room that is reached by pointers only")] [u32; 16]);
 
 thread_local! {
-    /// Registers of this thread, kept from launch to launch.
+    /// Registers of this thread, reused from launch to launch.
     static REGISTERS: RefCell<Vec<Line>> = const { RefCell::new(Vec::new()) };
 }
 
-/// An input that is read by tiles.
+/// An input that is read tile by tile.
 pub(super) enum Source<'a> {
     Memory(Input<'a, u32>),
-    /// Elements of two bytes.
+    /// Two-byte elements.
     Halves(Input<'a, u16>),
     /// The memory of an output, with the same addressing.
     InPlace(Out<'a>),
 }
 
-/// An output.
+/// An output and the addresses of its elements.
 pub(super) struct Target<'a> {
     pub(super) out: Out<'a>,
     pub(super) place: Place,
@@ -45,7 +45,7 @@ pub(super) struct Target<'a> {
 pub(crate) struct Launch<'a> {
     pub(super) program: &'a Program,
     pub(super) space: Space,
-    /// Whether threads may split it: each element is written once.
+    /// Whether threads may share the work, since each output element is written once.
     pub(super) once: bool,
     sources: SmallVec<[(Source<'a>, Place); 4]>,
     pub(super) targets: SmallVec<[Target<'a>; 2]>,
@@ -54,7 +54,7 @@ pub(crate) struct Launch<'a> {
 /// Evaluates `program` with the parameters and buffers of `call`.
 ///
 /// # Errors
-/// Invalid if parameters do not fit the buffers.
+/// Invalid if the parameters do not fit the buffers.
 pub(crate) fn run(program: &Program, call: &Call<'_>) -> Result<()> {
     let mut words = Words::new(call.params, 0);
     let n = words.next()?;
@@ -87,7 +87,7 @@ pub(crate) fn run(program: &Program, call: &Call<'_>) -> Result<()> {
     Ok(())
 }
 
-/// For programs without anchors.
+/// Anchor pointer of programs without anchors.
 const NO_ANCHOR: *const f32 = std::ptr::null();
 
 /// Elements that are evaluated together: `len` of them along dimension `along`.
@@ -99,7 +99,7 @@ pub(super) struct Tile {
     /// Index of the first element in each dimension.
     pub(super) index: [usize; 6],
     pub(super) along: usize,
-    /// Anchor values of the first element.
+    /// Addresses of the anchor values of the first element.
     pub(super) anchors: [*const f32; 2],
 }
 
@@ -109,7 +109,7 @@ pub(super) struct Frame<'m> {
     pub(super) at: SmallVec<[*const u32; 32]>,
     held: usize,
     held_len: usize,
-    /// Held registers, then those of one tile.
+    /// Memory of the held registers, then of the registers of one tile.
     base: *mut u32,
     /// `TILE` partial results for each reduction.
     pub(super) folds: *mut f64,
@@ -117,7 +117,8 @@ pub(super) struct Frame<'m> {
 }
 
 impl Frame<'_> {
-    /// Calls `work` with the registers of this thread; each held one has room for `held_len`.
+    /// Calls `work` with the registers of this thread; each held register has room for `held_len`
+    /// words.
     pub(super) fn with(plan: &Plan, held_len: usize, work: impl FnOnce(&mut Frame<'_>)) {
         REGISTERS.with_borrow_mut(|memory| {
             const LINE: usize = size_of::<Line>() / size_of::<u32>();
@@ -141,7 +142,7 @@ impl Frame<'_> {
         });
     }
 
-    /// Memory of a register for a tile that starts at `at` of the current elements.
+    /// Returns the memory of a register. In a held register, the tile starts at word `at`.
     fn own(&self, register: usize, at: usize) -> *mut u32 {
         let place = match register.checked_sub(self.held) {
             None => register * self.held_len + at,
@@ -151,14 +152,14 @@ impl Frame<'_> {
         unsafe { self.base.add(place) }
     }
 
-    /// Points the held registers at a tile that starts at `at` of the current elements.
+    /// Points each held register at the tile that starts at its word `at`.
     pub(super) fn turn(&mut self, at: usize) {
         for register in 0..self.held {
             self.at[register] = self.own(register, at);
         }
     }
 
-    /// Memory of a register, to be written.
+    /// Points a register at its own memory and returns that memory, to be written.
     pub(super) fn write(&mut self, register: usize, at: usize) -> *mut u32 {
         let own = self.own(register, at);
         self.at[register] = own;
@@ -167,7 +168,7 @@ impl Frame<'_> {
 }
 
 impl<'a> Launch<'a> {
-    /// Places of all operands.
+    /// Returns the places of all operands.
     pub(super) fn places(&self) -> impl Iterator<Item = &Place> {
         let sources = self.sources.iter().map(|(_, place)| place);
         sources.chain(self.targets.iter().map(|target| &target.place))
@@ -187,8 +188,8 @@ impl<'a> Launch<'a> {
     /// surrounding kernel for these elements.
     ///
     /// # Safety
-    /// The range lies inside the index space, each anchor that the program has holds as many
-    /// floats, and no other thread touches these elements of the outputs.
+    /// The range lies inside the index space, each anchor that the program has points to a float
+    /// for each element of the range, and no other thread accesses these elements of the outputs.
     pub(crate) unsafe fn elements(
         &self,
         arch: &Arch,
@@ -212,10 +213,11 @@ impl<'a> Launch<'a> {
         });
     }
 
-    /// Evaluates the values that are constant over the index space, `len` times.
+    /// Evaluates the values that are constant over the index space into `len` elements of each
+    /// register.
     ///
     /// # Safety
-    /// As [`Launch::elements`].
+    /// Same as [`Launch::elements`].
     pub(super) unsafe fn uniform(
         &self,
         arch: &Arch,
@@ -225,15 +227,15 @@ impl<'a> Launch<'a> {
     ) {
         let anchors = [NO_ANCHOR; 2];
         let tile = Tile { start: 0, step: 1, len, index: [0; 6], along: 0, anchors };
-        // SAFETY: the caller's contract; no element is looked at.
+        // SAFETY: the caller's contract; no element is accessed.
         unsafe { self.tile(arch, &plan.uniform, frame, &tile, 0) };
     }
 
-    /// Executes instructions for a tile, which starts at `at` of the current elements.
+    /// Executes instructions for a tile, which starts at word `at` of the held registers.
     ///
     /// # Safety
-    /// The frame is of the program's plan, the tile lies inside the index space, and no other
-    /// thread touches its elements of the outputs.
+    /// The frame belongs to the program's plan, the tile lies inside the index space, and no other
+    /// thread accesses its elements of the outputs.
     pub(super) unsafe fn tile(
         &self,
         arch: &Arch,
@@ -279,11 +281,11 @@ impl<'a> Launch<'a> {
         }
     }
 
-    /// Elements of an input; returns their address: `to`, or the input's memory if it may be
-    /// aliased.
+    /// Loads elements of an input and returns their address: `to`, or the input's own memory if
+    /// `direct` allows it.
     ///
     /// # Safety
-    /// As [`Launch::tile`]; `to` has room for a tile.
+    /// Same as [`Launch::tile`], and `to` has room for a tile.
     pub(super) unsafe fn load(
         &self,
         input: usize,
@@ -322,10 +324,10 @@ impl<'a> Launch<'a> {
         }
     }
 
-    /// Elements of two bytes, each widened to a word at `to`.
+    /// Loads two-byte elements, each zero-extended to a word at `to`; returns `to`.
     ///
     /// # Safety
-    /// As [`Launch::load`].
+    /// Same as [`Launch::load`].
     unsafe fn widened(
         &self,
         place: &Place,
@@ -349,7 +351,7 @@ impl<'a> Launch<'a> {
     /// Writes the element outputs.
     ///
     /// # Safety
-    /// As [`Launch::tile`], all of whose instructions were executed.
+    /// Same as [`Launch::tile`], and all instructions for the tile have been executed.
     pub(super) unsafe fn store(&self, plan: &Plan, frame: &Frame<'_>, tile: &Tile) {
         for (i, sink) in self.program.outputs.iter().enumerate() {
             if !sink.of_row {
@@ -362,7 +364,7 @@ impl<'a> Launch<'a> {
     /// Writes one output.
     ///
     /// # Safety
-    /// As [`Launch::tile`]; `from` holds the numbers of the tile.
+    /// Same as [`Launch::tile`], and `from` holds the values of the tile.
     pub(super) unsafe fn store_one(&self, output: usize, from: *const u32, tile: &Tile) {
         let target = &self.targets[output];
         // SAFETY: the addresses of the tile lie inside the extent that was checked.
@@ -388,8 +390,8 @@ impl<'a> Launch<'a> {
         }
     }
 
-    /// Splits a tile into runs of one stride: position in the tile, address, stride and count of
-    /// each.
+    /// Splits a tile into runs of constant stride, and calls `run` with each one's position in the
+    /// tile, address, stride and count.
     #[inline(always)]
     fn runs(&self, place: &Place, tile: &Tile, mut run: impl FnMut(usize, usize, usize, usize)) {
         match place.addressing {
@@ -416,12 +418,12 @@ impl<'a> Launch<'a> {
 }
 
 impl Space {
-    /// The index of an element in each dimension.
+    /// Returns the index of an element in each dimension.
     pub(super) fn index(&self, flat: usize) -> [usize; 6] {
         self.unravel(flat, self.rank)
     }
 
-    /// The index of a row: that of its first element.
+    /// Returns the index of the first element of a row in each dimension.
     pub(super) fn index_of_row(&self, row: usize) -> [usize; 6] {
         self.unravel(row, self.rank - 1)
     }

@@ -5,7 +5,7 @@ use warploom_core::ir::ReduceOp;
 use warploom_core::ir::scalar::{BinaryOp, UnaryOp};
 
 /// The operation of a step, which includes its operand types. A `bool` is 0 or 1; an `f16` or
-/// `bf16` is its bits.
+/// `bf16` is represented by its bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum StepOp {
     UnaryF32(UnaryOp),
@@ -30,7 +30,7 @@ pub(crate) enum StepOp {
     Copy,
 }
 
-/// Values of a tile, `len` words each; pointers of absent operands are null.
+/// The operands of a step on a tile, `len` words each; pointers of absent operands are null.
 pub(crate) struct Operands {
     /// The result; shares no word with the operands.
     pub(super) to: *mut u32,
@@ -38,7 +38,7 @@ pub(crate) struct Operands {
     pub(super) len: usize,
 }
 
-/// A reduction of `rows` rows of `cols` numbers, contiguous, into one partial result per row.
+/// A reduction of `rows` contiguous rows of `cols` values into one partial result per row.
 pub(crate) struct Fold {
     pub(super) op: ReduceOp,
     pub(super) from: *const f32,
@@ -48,7 +48,7 @@ pub(crate) struct Fold {
 }
 
 /// One loop over the tile: reads `$x`, `$y`, `$z` through `$from` and writes the value of the body
-/// through `$into`. A macro instead of a closure, so that the body is always compiled with the
+/// through `$into`. It is a macro, not a closure, so that the body is always compiled with the
 /// target features of the surrounding function.
 macro_rules! each {
     ($r:ident, $from:expr, $into:expr, |$x:ident| $body:expr) => {{
@@ -108,8 +108,10 @@ pub(crate) unsafe fn step(op: StepOp, r: &Operands) {
     }
 }
 
+/// Executes a unary step on f32 values.
+///
 /// # Safety
-/// As [`step`].
+/// Same as [`step`].
 #[inline(always)]
 unsafe fn unary_f32(op: UnaryOp, r: &Operands) {
     macro_rules! float {
@@ -150,10 +152,10 @@ unsafe fn unary_f32(op: UnaryOp, r: &Operands) {
     }
 }
 
-/// The few angles outside the range of [`math::sin`].
+/// Recomputes with `function` the few elements whose angle is outside the range of [`math::sin`].
 ///
 /// # Safety
-/// As [`step`].
+/// Same as [`step`].
 #[inline(always)]
 unsafe fn beyond_angles(r: &Operands, function: impl Fn(f32) -> f32) {
     for i in 0..r.len {
@@ -167,8 +169,10 @@ unsafe fn beyond_angles(r: &Operands, function: impl Fn(f32) -> f32) {
     }
 }
 
+/// Executes a binary step on f32 values.
+///
 /// # Safety
-/// As [`step`].
+/// Same as [`step`].
 #[inline(always)]
 unsafe fn binary_f32(op: BinaryOp, r: &Operands) {
     macro_rules! float {
@@ -207,8 +211,10 @@ unsafe fn binary_f32(op: BinaryOp, r: &Operands) {
 
 macro_rules! integers {
     ($name:ident, $from:expr, $into:expr) => {
+        /// Executes a binary step on integers.
+        ///
         /// # Safety
-        /// As [`step`].
+        /// Same as [`step`].
         #[inline(always)]
         unsafe fn $name(op: BinaryOp, r: &Operands) {
             macro_rules! number {
@@ -250,8 +256,8 @@ macro_rules! integers {
 integers!(binary_i32, |bits: u32| bits as i32, |v: i32| v as u32);
 integers!(binary_u32, |bits: u32| bits, |v: u32| v);
 
-/// Reduces every row: 32 interleaved parts of a row, each in `$part`, combined in f64, so that
-/// accuracy does not depend on the length.
+/// Reduces each row in 32 interleaved accumulators of type `$part`, which are then combined into
+/// the row's f64 result, so that accuracy does not depend on the length.
 macro_rules! folded {
     ($f:ident, $part:ty, $first:expr, |$all:ident, $v:ident| $body:expr) => {{
         const PARTS: usize = 32;
@@ -293,10 +299,10 @@ macro_rules! folded {
     }};
 }
 
-/// Accumulates more numbers into partial results. Maximum and minimum skip NaN.
+/// Accumulates the values of a tile into partial results. Maximum and minimum skip NaN.
 ///
 /// # Safety
-/// `from` holds `rows * cols` floats, `to` `rows` numbers that are not shared.
+/// `from` holds `rows * cols` floats; `to` holds `rows` partial results that are not shared.
 #[inline(always)]
 pub(crate) unsafe fn fold(f: &Fold) {
     // SAFETY: every index stays below rows and rows * cols.
@@ -312,7 +318,7 @@ pub(crate) unsafe fn fold(f: &Fold) {
     }
 }
 
-/// The partial result of an empty reduction.
+/// Returns the partial result of a reduction of no values, from which every reduction starts.
 pub(super) fn nothing(op: ReduceOp) -> f64 {
     match op {
         ReduceOp::Sum | ReduceOp::Mean => 0.0,
@@ -322,7 +328,7 @@ pub(super) fn nothing(op: ReduceOp) -> f64 {
     }
 }
 
-/// The result of a reduction of `count` numbers.
+/// Returns the final result of a reduction of `count` values.
 pub(super) fn finish(op: ReduceOp, all: f64, count: usize) -> f32 {
     match op {
         ReduceOp::Mean => (all / count as f64) as f32,

@@ -1,4 +1,4 @@
-//! Fused kernels against the reference of every scalar operation.
+//! Tests fused kernels against a reference for every scalar operation.
 
 use super::*;
 use crate::tests::{POISON, bytes, devices, launch, numbers, words};
@@ -9,7 +9,7 @@ fn flat(dtype: DType) -> Operand {
     Operand { dtype, addressing: Addressing::Flat, binding: 0 }
 }
 
-/// A buffer for each input.
+/// Binds each input to a buffer of its own.
 fn bound(inputs: &[Operand]) -> Vec<Operand> {
     let with = |(i, operand): (usize, &Operand)| Operand { binding: i as u32, ..*operand };
     inputs.iter().enumerate().map(with).collect()
@@ -26,7 +26,8 @@ fn expr(inputs: &[Operand], output: DType, values: &[Value]) -> FusedExpr {
     }
 }
 
-/// Evaluates over flat inputs of equal length on every device; the devices must agree.
+/// Evaluates an expression over flat inputs of equal length on every device; the devices must
+/// agree.
 fn eval(e: &FusedExpr, inputs: &[Vec<u32>], n: usize) -> Vec<u32> {
     let mut params = vec![n as u32, n as u32];
     params.extend(vec![0; inputs.len() + 1]);
@@ -97,7 +98,7 @@ fn unary_floats() {
     }
 }
 
-/// The Taylor series in f64; 1 where it does not converge.
+/// Computes the error function by its Taylor series in f64; ±1 for large `x`.
 fn erf(x: f64) -> f64 {
     if x.abs() > 5.0 {
         return x.signum();

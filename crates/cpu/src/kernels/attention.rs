@@ -1,9 +1,10 @@
-//! `attn_decode`, `attn_prefill`: grouped-query attention with an online softmax; `attn_split_kv` and
-//! `attn_split_kv_reduce`: flash decoding in two passes (split-KV), over slices of the keys.
+//! `attn_decode`, `attn_prefill`: grouped-query attention with an online softmax; `attn_split_kv`
+//! and `attn_split_kv_reduce`: flash decoding in two passes (split-KV), over slices of the keys.
 //!
-//! A task takes up to 8 query rows that share their keys (heads of a group in decode, neighbouring
-//! tokens of a head in prefill) and walks over the keys in blocks: scores by the f32 product, `exp`
-//! relative to the running maximum, values by the weighted sum.
+//! A task handles up to 8 query rows that share their keys (in decode heads of a group, in prefill
+//! neighbouring tokens of a head) and iterates over the keys in blocks. It computes the scores as
+//! f32 products, applies `exp` relative to the running maximum, and adds the values with these
+//! weights.
 
 use std::cell::RefCell;
 use std::ops::Range;
@@ -14,9 +15,9 @@ use crate::epilogue::Sink;
 use warploom_core::base::{DType, Format};
 use warploom_core::error::{Error, Result};
 
-/// Query rows of a task.
+/// Maximum number of query rows of a task.
 const ROWS: usize = 8;
-/// Keys of a block.
+/// Number of keys in a block.
 const KEYS: usize = 128;
 
 thread_local! {
@@ -24,17 +25,17 @@ thread_local! {
     static SCRATCH: RefCell<Vec<f32>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Decode: few tokens; the same function.
+/// Computes attention for decode, with few tokens; the same function as [`attn_prefill`].
 pub(super) fn attn_decode(call: &Call<'_>) -> Result<()> {
     attention(call)
 }
 
-/// Prefill: many tokens; the same function.
+/// Computes attention for prefill, with many tokens; the same function as [`attn_decode`].
 pub(super) fn attn_prefill(call: &Call<'_>) -> Result<()> {
     attention(call)
 }
 
-/// Partial result of each slice that has keys; see the catalogue.
+/// Computes the partial result of each slice of the keys that is not empty; see the catalogue.
 pub(super) fn attn_split_kv(call: &Call<'_>) -> Result<()> {
     let words = call.words::<20>()?;
     let sizes: [usize; 8] = std::array::from_fn(|i| words[i]);
@@ -69,7 +70,7 @@ pub(super) fn attn_split_kv(call: &Call<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Combines the partial results of `attn_split_kv`.
+/// Combines the partial results of [`attn_split_kv`].
 pub(super) fn attn_split_kv_reduce(call: &Call<'_>) -> Result<()> {
     let [tokens, heads, head_dim, kv_len, place, window, causal, splits, granule, yo] =
         call.words::<10>()?;
@@ -102,7 +103,7 @@ pub(super) fn attn_split_kv_reduce(call: &Call<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Keys of a slice, with the split of `shaders/shared/key_slices.wgsl`.
+/// Returns the number of keys in a slice, split as in `shaders/shared/key_slices.wgsl`.
 fn slice_len(count: usize, splits: usize, granule: usize) -> usize {
     let least = count.div_ceil(splits.max(1)).max(1);
     least.checked_next_multiple_of(granule.max(1)).unwrap_or(usize::MAX)
@@ -114,13 +115,13 @@ struct Keys<'a> {
     past: usize,
     window: usize,
     causal: bool,
-    /// The first and one past the last key of each token, if the kernel takes spans.
+    /// The first key and one past the last key of each token, if the kernel takes spans.
     spans: Option<Input<'a, i32>>,
 }
 
 impl<'a> Keys<'a> {
-    /// `words`: number of keys; position of the first token, or the offset of the spans; window;
-    /// causal.
+    /// Reads `words`: number of keys; position of the first token, or offset of the spans; window;
+    /// whether attention is causal.
     fn new(
         call: &Call<'a>,
         tokens: usize,
@@ -138,12 +139,12 @@ impl<'a> Keys<'a> {
         }
     }
 
-    /// The first key of a token's sequence.
+    /// Returns the first key of a token's sequence.
     fn first(&self, token: usize) -> usize {
         self.spans.as_ref().map_or(0, |spans| spans[2 * token].max(0) as usize)
     }
 
-    /// The keys visible to a token.
+    /// Returns the keys visible to a token.
     fn seen(&self, token: usize) -> Range<usize> {
         let first = self.first(token);
         let last = match &self.spans {
@@ -161,14 +162,14 @@ impl<'a> Keys<'a> {
 
 struct Attention<'a> {
     heads: usize,
-    /// Heads that share keys and values.
+    /// Number of heads that share keys and values.
     group: usize,
     head_dim: usize,
     keys: Keys<'a>,
     scale: f32,
     /// Whether a row's bits must not depend on the other rows of its tile.
     in_order: bool,
-    /// Strides of tokens and heads.
+    /// Strides of tokens and heads, in elements.
     q_strides: (usize, usize),
     k_strides: (usize, usize),
     v_strides: (usize, usize),
@@ -177,7 +178,7 @@ struct Attention<'a> {
     v: Kept<'a>,
 }
 
-/// Keys or values.
+/// The keys or the values.
 enum Kept<'a> {
     F32(Input<'a, f32>),
     F16(Input<'a, u16>),
@@ -197,7 +198,7 @@ impl<'a> Kept<'a> {
         })
     }
 
-    /// Bytes of an element.
+    /// Returns the size of an element in bytes.
     fn element(&self) -> usize {
         match self {
             Kept::F32(_) => size_of::<f32>(),
@@ -205,7 +206,7 @@ impl<'a> Kept<'a> {
         }
     }
 
-    /// Address of an element, which must exist.
+    /// Returns the address of an element, which must exist.
     fn at(&self, element: usize) -> *const u8 {
         match self {
             Kept::F32(all) => all[element..].as_ptr().cast(),
@@ -266,8 +267,8 @@ fn attention(call: &Call<'_>) -> Result<()> {
 }
 
 impl<'a> Attention<'a> {
-    /// `sizes`: tokens, heads, KV heads, head_dim, keys, past, window, causal; `places`: offset and
-    /// strides of tokens and heads, of q, k and v.
+    /// Checks the operands. `sizes` are tokens, heads, KV heads, head_dim, keys, past, window and
+    /// causal; `places` are an offset and the strides of tokens and heads, for each of q, k and v.
     fn new(
         call: &Call<'a>,
         sizes: [usize; 8],
@@ -298,7 +299,7 @@ impl<'a> Attention<'a> {
         })
     }
 
-    /// Attention of a tile over all keys that it sees.
+    /// Computes attention for a tile over all keys that are visible to it.
     fn whole(&self, arch: &Arch, tile: Tile, out: &Sink) {
         let seen: [_; ROWS] = std::array::from_fn(|i| {
             let row = i.min(tile.rows - 1);
@@ -316,8 +317,8 @@ impl<'a> Attention<'a> {
         });
     }
 
-    /// The weighted sums of a tile over these keys for each row; `done` receives each row's sums,
-    /// its largest score and the sum of its weights.
+    /// Computes the weighted sums of a tile, over the keys `seen` by each row. `done` receives the
+    /// index of each row, its sums, its largest score and the sum of its weights.
     fn tile(
         &self,
         arch: &Arch,
@@ -387,7 +388,7 @@ impl<'a> Attention<'a> {
         }
     }
 
-    /// `scores[i][s] = q[i] . k[first + s]`.
+    /// Computes `scores[i][s] = q[i] . k[first + s]`.
     fn scores(&self, arch: &Arch, tile: Tile, first: usize, keys: usize, scores: &mut [f32]) {
         let kv_head = tile.head / self.group;
         let k = self.k.at(first * self.k_strides.0 + kv_head * self.k_strides.1);
@@ -419,7 +420,8 @@ impl<'a> Attention<'a> {
         }
     }
 
-    /// `sums[i] += sum over s of scores[i][s] * v[keys.start + s]`, for these rows and keys.
+    /// Computes `sums[i] += sum over s of scores[i][s] * v[keys.start + s]`, for these rows and
+    /// keys.
     fn weigh(
         &self,
         arch: &Arch,
@@ -458,7 +460,7 @@ impl<'a> Attention<'a> {
 }
 
 impl Tile {
-    /// Token and head of a row.
+    /// Returns the token and the head of a row.
     fn place(&self, row: usize) -> (usize, usize) {
         match self.along_tokens {
             true => (self.token + row, self.head),
@@ -467,8 +469,8 @@ impl Tile {
     }
 }
 
-/// Scores to weights, `exp(score * scale - largest)`; rescales the previous sums to the new
-/// maximum.
+/// Turns scores into weights, `exp(score * scale - largest)`, and rescales the previous sums to the
+/// new maximum.
 fn soften(
     arch: &Arch,
     row: &mut [f32],

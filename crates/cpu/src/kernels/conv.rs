@@ -7,11 +7,12 @@ use crate::epilogue::{Read, Sink, rows};
 use warploom_core::error::{Error, Result};
 
 thread_local! {
-    /// `x` changed by a prologue.
+    /// `x` as changed by a prologue.
     static ROOM: Cell<Vec<f32>> = const { Cell::new(Vec::new()) };
 }
 
-/// Output positions whose tap lies inside the input: `0 <= i * stride - pad + tap < len`.
+/// Returns the range, as (first, end), of the output positions `i` whose tap lies inside the input:
+/// `0 <= i * stride - pad + tap < len`.
 pub(super) fn inside(
     out: usize,
     len: usize,
@@ -25,7 +26,7 @@ pub(super) fn inside(
     (first.min(end), end)
 }
 
-/// Computes a plane of y at a time: every tap adds a shifted, scaled plane of x.
+/// Computes the convolution one plane of y at a time: every tap adds a shifted, scaled plane of x.
 pub(super) fn conv2d(call: &Call<'_>) -> Result<()> {
     let [
         batch,

@@ -5,7 +5,7 @@ use crate::arch::format_index;
 use crate::call::{Call, extent, volume};
 use warploom_core::error::{Error, Result};
 
-/// `y[i, c] = table[ids[i], c]`, zeros for an id outside.
+/// Computes `y[i, c] = table[ids[i], c]`, or zeros if the id is out of range.
 pub(super) fn gather_rows(call: &Call<'_>) -> Result<()> {
     let [count, rows, cols, ids_offset, y_offset] = call.words()?;
     let bytes = call.format.bytes(cols as u64).ok_or_else(|| {
@@ -25,7 +25,7 @@ pub(super) fn gather_rows(call: &Call<'_>) -> Result<()> {
             // A negative id is a large unsigned one, and so out of range too.
             if (ids[i] as usize) < rows {
                 let w = table[ids[i] as usize * bytes as usize..].as_ptr();
-                // SAFETY: the table holds the row, y room for it.
+                // SAFETY: the table holds the row, and y has room for it.
                 unsafe { decode(w, y.as_mut_ptr(), cols) };
             } else {
                 y.fill(0.0);
@@ -35,7 +35,7 @@ pub(super) fn gather_rows(call: &Call<'_>) -> Result<()> {
     Ok(())
 }
 
-/// `y[o, j, i] = x[o, ids[j], i]`, zeros for an id outside.
+/// Computes `y[o, j, i] = x[o, ids[j], i]`, or zeros if the id is out of range.
 pub(super) fn gather(call: &Call<'_>) -> Result<()> {
     let [outer, axis_len, inner, count, x_offset, ids_offset, y_offset] = call.words()?;
     let out = call.output(y_offset, volume(&[outer, count, inner]))?;
@@ -59,7 +59,8 @@ pub(super) fn gather(call: &Call<'_>) -> Result<()> {
     Ok(())
 }
 
-/// `y[rows[i], c] = x[i, c]`; a row out of range is dropped. Of equal rows the last wins.
+/// Writes `y[rows[i], c] = x[i, c]`; a row out of range is dropped. If a row is given several
+/// times, the last one wins.
 pub(super) fn scatter_rows(call: &Call<'_>) -> Result<()> {
     let [count, size, cols, x_offset, x_stride, rows_offset, y_offset] = call.words()?;
     let out = call.output(y_offset, volume(&[size, cols]))?;

@@ -16,14 +16,16 @@ thread_local! {
     static PANEL: RefCell<Vec<f32>> = const { RefCell::new(Vec::new()) };
     /// Columns of b and rows of a, made contiguous.
     static DENSE: RefCell<[Vec<f32>; 2]> = const { RefCell::new([Vec::new(), Vec::new()]) };
-    /// `a` changed by a prologue.
+    /// `a` as changed by a prologue.
     static ROOM: Cell<Vec<f32>> = const { Cell::new(Vec::new()) };
 }
 
-/// Bytes of a panel of decoded weights: it stays in the L2 cache of its thread.
+/// Size of a panel of decoded weights, in bytes: small enough to stay in the L2 cache of its
+/// thread.
 const PANEL_BYTES: usize = 256 << 10;
 
-/// The product of `matvec`, which decodes each row of w once for all rows of x.
+/// Same as [`matvec`](super::matvec::matvec), but decodes each row of w only once if x has 8 or
+/// more rows.
 pub(super) fn matmul(call: &Call<'_>) -> Result<()> {
     let few = |t: &Linear<'_>| t.m < 8 || t.k == 0;
     let cut = |t: &Linear<'_>| match few(t) {
@@ -36,7 +38,7 @@ pub(super) fn matmul(call: &Call<'_>) -> Result<()> {
     })
 }
 
-/// Rows of a panel.
+/// Returns the number of weight rows of a panel.
 fn height(t: &Linear<'_>) -> usize {
     (PANEL_BYTES / 4 / t.k).clamp(8, 64).next_multiple_of(4)
 }
@@ -52,7 +54,7 @@ fn by_panels(call: &Call<'_>, t: &Linear<'_>, x: Rows<'_>, to: Store<'_>) {
                 let count = height.min(rows.end - start);
                 for r in 0..count {
                     let w = t.w[(start + r) * t.row_bytes..].as_ptr();
-                    // SAFETY: w holds the row, the panel room for `height` of them.
+                    // SAFETY: w holds the row, and the panel has room for `height` rows.
                     unsafe { arch.decode[t.format](w, panel.as_mut_ptr().add(r * t.k), t.k) };
                 }
                 let mut i = 0;
@@ -78,7 +80,7 @@ fn by_panels(call: &Call<'_>, t: &Linear<'_>, x: Rows<'_>, to: Store<'_>) {
     });
 }
 
-/// `y[b, i, j] = sum over c of a[b, i, c] * b[b, c, j]`.
+/// Computes `y[b, i, j] = sum over c of a[b, i, c] * b[b, c, j]`.
 pub(super) fn matmul_batched(call: &Call<'_>) -> Result<()> {
     let [batch, m, n, k, ao, ab, ar, ac, bo, bb, br, bc, yo] = call.words()?;
     let out = Sink::new(call, yo, [batch, m, n])?;
@@ -126,11 +128,11 @@ pub(super) fn matmul_batched(call: &Call<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Columns of b that are packed at a time.
+/// Number of columns of b that are packed at a time.
 const COLUMNS: usize = 64;
 
-/// The product of `sgemm`, whose reduction order depends on `m` and `n`. Here each element depends
-/// only on its row and column, of `k > 0` numbers each.
+/// Computes the same product as [`sgemm`], but in a reduction order that does not depend on `m` and
+/// `n`: each element depends only on its row of a and its column of b. `k` must not be 0.
 fn in_order(arch: &Arch, [m, n, k]: [usize; 3], a: &Matrix<'_>, b: &Matrix<'_>, y: &mut [f32]) {
     assert_holds(a.data.len(), &[(m, a.row_stride), (k, a.col_stride)]);
     assert_holds(b.data.len(), &[(k, b.row_stride), (n, b.col_stride)]);
@@ -177,8 +179,7 @@ fn in_order(arch: &Arch, [m, n, k]: [usize; 3], a: &Matrix<'_>, b: &Matrix<'_>, 
                     far: false,
                 };
                 // SAFETY: the columns hold `count` rows of k floats, x those from i on, by the
-                // asserts, and y the
-                // products, which are this call's.
+                // asserts, and y the products, which are this call's.
                 unsafe { arch.products[0][width](&task) };
                 i += WIDTHS[width];
             }

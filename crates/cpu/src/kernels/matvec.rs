@@ -12,10 +12,10 @@ use crate::epilogue::{Part, Read, parts, rows};
 use warploom_core::base::ComputeMode;
 use warploom_core::error::{Error, Result};
 
-/// Weights below which a product uses one thread: about 5 us of work.
+/// Number of weights below which a product uses one thread: about 5 us of work.
 const GRAIN: usize = 64 << 10;
 
-/// Weight rows whose products are buffered for one evaluation of a body.
+/// Number of weight rows whose products are buffered for one evaluation of a body.
 const WAITING: usize = 256;
 
 /// Minimum number of rows of x for the panel GEMM.
@@ -27,7 +27,7 @@ pub(super) const GROUP: usize = 512;
 thread_local! {
     /// Accumulators of the panel GEMM.
     static SUMS: Cell<Vec<f32>> = const { Cell::new(Vec::new()) };
-    /// Rows of x changed by a prologue.
+    /// Rows of x as changed by a prologue.
     static ROOM: Cell<Vec<f32>> = const { Cell::new(Vec::new()) };
     /// Quantised rows of x (8 bits).
     static ROUNDED: Cell<Rounded> = const { Cell::new(Rounded::new()) };
@@ -45,7 +45,7 @@ impl Rounded {
         Rounded { codes: Vec::new(), factors: Vec::new() }
     }
 
-    /// Quantises `m` rows of `k` numbers, whole blocks, `stride` apart.
+    /// Quantises `m` rows of `k` values, `stride` elements apart; `k` is a multiple of the block.
     fn round(&mut self, call: &Call<'_>, x: &[f32], stride: usize, m: usize, k: usize) {
         let blocks = k / BLOCK;
         if self.codes.len() < m * k {
@@ -76,15 +76,15 @@ impl Rounded {
 
 /// Checked operands of `y[i, r] = w[r] . x[i]`.
 pub(super) struct Linear<'a> {
-    /// Rows of x and of y.
+    /// Number of rows of x and of y.
     pub(super) m: usize,
-    /// Rows of w, columns of y.
+    /// Number of rows of w, and of columns of y.
     pub(super) n: usize,
-    /// Columns of w and of x.
+    /// Number of columns of w and of x.
     pub(super) k: usize,
-    /// Bytes of a row of w.
+    /// Size of a row of w in bytes.
     pub(super) row_bytes: usize,
-    /// Index of the format in the tables.
+    /// Index of the format in the function tables.
     pub(super) format: usize,
     pub(super) w: Input<'a, u8>,
     x: Input<'a, f32>,
@@ -99,7 +99,7 @@ enum Target<'a> {
     Parts(SmallVec<[Part<'a>; 2]>),
 }
 
-/// To rows of y, `y_stride` apart.
+/// An output whose rows are `y_stride` elements apart.
 #[derive(Clone, Copy)]
 pub(super) struct Store<'a> {
     pub(super) out: Out<'a>,
@@ -109,9 +109,9 @@ pub(super) struct Store<'a> {
 /// Rows of x in the form that a product consumes.
 #[derive(Clone, Copy)]
 pub(super) enum Rows<'x> {
-    /// Floats, with this row stride.
+    /// Floats, with this row stride in elements.
     Floats(&'x [f32], usize),
-    /// Quantised, contiguous.
+    /// Quantised values and their factors, contiguous.
     Rounded(&'x [i8], &'x [Factors]),
 }
 
@@ -136,10 +136,10 @@ impl Rows<'_> {
         matches!(self, Rows::Rounded(..)) && (m >= MANY || call.in_order) && fits
     }
 
-    /// Multiplies rows `i .. i + m` with the panel GEMM; see [`Rows::are_many`].
+    /// Multiplies rows `i .. i + m` by the weights, in the panel GEMM; see [`Rows::are_many`].
     ///
     /// # Safety
-    /// As [`Rows::multiply`].
+    /// Same as [`Rows::multiply`].
     pub(super) unsafe fn multiply_many(&self, call: &Call<'_>, i: usize, m: usize, to: &Weights) {
         let Weights { format, w, row_bytes, rows, k, y, y_stride } = *to;
         let (int8, Rows::Rounded(x, factors)) = (call.context.int8, *self) else {
@@ -164,10 +164,10 @@ impl Rows<'_> {
         SUMS.set(sums);
     }
 
-    /// Multiplies `WIDTHS[width]` rows from row `i` on.
+    /// Multiplies `WIDTHS[width]` rows, from row `i` on, by the weights.
     ///
     /// # Safety
-    /// The rows of `k` numbers exist, the weights match their description, `y` has room for the
+    /// The rows of `k` values exist, the weights match their description, and `y` has room for the
     /// products and is not shared.
     pub(super) unsafe fn multiply(
         &self,
@@ -231,10 +231,12 @@ fn linear<'a>(call: &Call<'a>) -> Result<Option<Linear<'a>>> {
     Ok(Some(Linear { m, n, k, row_bytes: bytes as usize, format, w, x, x_stride, target }))
 }
 
-/// Reads the operands and multiplies: a plain product with `store`, segments with the tiling `cut`.
+/// Reads the operands and multiplies. `store` computes a product without segments; `cut` chooses
+/// the tiling of a product with segments.
 ///
 /// # Errors
-/// Invalid if a parameter exceeds a binding.
+/// Invalid if an operand exceeds its binding or `k` is not a multiple of the block; unsupported if
+/// the weights are not floats.
 pub(super) fn multiply(
     call: &Call<'_>,
     mode: ComputeMode,
@@ -268,12 +270,12 @@ pub(super) fn multiply(
     Ok(())
 }
 
-/// `y[i, r] = sum over c of w[r, c] * x[i, c]`, in f32 on the decoded weights.
+/// Computes `y[i, r] = sum over c of w[r, c] * x[i, c]`, in f32 on decoded weights.
 pub(super) fn matvec(call: &Call<'_>) -> Result<()> {
     multiply(call, ComputeMode::F32, |t| t.cut(), |t, x, to| t.by_rows(call, x, to))
 }
 
-/// The same on quantised rows of x (8 bits), with integer sums.
+/// Same as [`matvec`], on rows of x that are quantised to 8 bits, with integer sums in each block.
 pub(super) fn matvec_int8(call: &Call<'_>) -> Result<()> {
     if !call.format.is_quantised() {
         return Err(Error::unsupported(format!("8-bit products with weights of {}", call.format)));
@@ -282,7 +284,8 @@ pub(super) fn matvec_int8(call: &Call<'_>) -> Result<()> {
 }
 
 impl Linear<'_> {
-    /// Each row of w is read from memory once for every 8 rows of x, and decoded in registers.
+    /// Multiplies all rows of w by x: in tiles, with up to 8 rows of x at a time, or in panels if x
+    /// has many rows.
     pub(super) fn by_rows(&self, call: &Call<'_>, x: Rows<'_>, to: Store<'_>) {
         if x.are_many(call, self.m, self.format) {
             return self.by_lanes(call, x, to);
@@ -295,13 +298,14 @@ impl Linear<'_> {
         });
     }
 
-    /// The tiling for segments: if rows of w are read only once, more products are buffered.
+    /// Returns the tiling for segments: if each row of w is read only once, more products are
+    /// buffered.
     pub(super) fn cut(&self) -> Cut {
         let rows = if WIDTHS.contains(&self.m) { WAITING } else { self.step() };
         Cut { grain: (GRAIN / self.k.max(1)).max(1), rows, decode: false }
     }
 
-    /// Panels of weight rows, unpacked once for up to `GROUP` rows of x.
+    /// Multiplies panels of weight rows, each unpacked once for up to [`GROUP`] rows of x.
     fn by_lanes(&self, call: &Call<'_>, x: Rows<'_>, to: Store<'_>) {
         call.context.pool.split(self.n, MOST_LANES, MOST_LANES, |rows| {
             for i in (0..self.m).step_by(GROUP) {
@@ -322,12 +326,13 @@ impl Linear<'_> {
         });
     }
 
-    /// Weight rows per tile, few enough that they stay in cache for the next rows of x.
+    /// Returns the number of weight rows of a tile: few enough that they stay in cache for the next
+    /// rows of x.
     fn step(&self) -> usize {
         ((128 << 10) / self.row_bytes.max(1)).clamp(4, 64).next_multiple_of(4)
     }
 
-    /// Multiplies rows `start .. start + rows` of w with every row of x.
+    /// Multiplies rows `start .. start + rows` of w by every row of x.
     fn tile(&self, call: &Call<'_>, x: Rows<'_>, to: Store<'_>, start: usize, rows: usize) {
         let mut i = 0;
         while i < self.m {

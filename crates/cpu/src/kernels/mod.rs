@@ -1,8 +1,8 @@
 //! The catalogue kernels as Rust functions of the same names, one file for each family.
 //!
-//! Every function reads its parameters in the catalogue's order, checks all accesses against the
-//! bindings, and only then works. It never panics and never leaves its bindings, whatever the
-//! parameters are. The grid is ignored: parameters give all sizes.
+//! Every function reads its parameters in the catalogue's order and checks all accesses against the
+//! bindings before it computes anything. It never panics and never accesses memory outside its
+//! bindings, whatever the parameters are. The grid is ignored: the parameters define all sizes.
 
 mod attention;
 mod conv;
@@ -21,10 +21,10 @@ mod softmax;
 use super::call::Call;
 use warploom_core::error::Result;
 
-/// A kernel.
+/// The function of a kernel.
 pub(super) type KernelFn = fn(&Call<'_>) -> Result<()>;
 
-/// The function of a catalogue row, by the row's name (with its `*`).
+/// Returns the function of a catalogue entry, by the entry's name (including its `*`).
 pub(super) fn find(name: &str) -> Option<KernelFn> {
     Some(match name {
         "matvec_*" => matvec::matvec,

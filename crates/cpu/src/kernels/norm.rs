@@ -4,10 +4,10 @@ use crate::arch::Normalise;
 use crate::call::{Call, extent, volume};
 use warploom_core::error::Result;
 
-/// Elements below which the rows use one thread.
+/// Number of elements below which the rows use one thread.
 const GRAIN: usize = 16 << 10;
 
-/// `y = x / sqrt(mean of x^2 + eps) * weight`.
+/// Computes `y = x / sqrt(mean of x^2 + eps) * weight`.
 pub(super) fn norm_rms(call: &Call<'_>) -> Result<()> {
     let [rows, cols, x_offset, x_stride, w_offset, y_offset, _] = call.words()?;
     let eps = call.float(6);
@@ -40,7 +40,7 @@ pub(super) fn norm_rms(call: &Call<'_>) -> Result<()> {
     Ok(())
 }
 
-/// `y = (x - mean) / sqrt(variance + eps) * weight + bias`.
+/// Computes `y = (x - mean) / sqrt(variance + eps) * weight + bias`.
 pub(super) fn norm_layer(call: &Call<'_>) -> Result<()> {
     let [rows, cols, x_offset, x_stride, w_offset, b_offset, y_offset, _] = call.words()?;
     let eps = call.float(7);

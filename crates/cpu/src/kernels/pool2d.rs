@@ -1,20 +1,20 @@
-//! `pool2d_max`, `pool2d_avg`: over windows of the last two dimensions.
+//! `pool2d_max`, `pool2d_avg`: pooling over windows of the last two dimensions.
 
 use crate::call::{Call, volume};
 use warploom_core::error::{Error, Result};
 
-/// Maximum over the window; the lowest f32 if the window is wholly outside.
+/// Computes the maximum over each window; the lowest f32 if the window lies outside the input.
 pub(super) fn pool2d_max(call: &Call<'_>) -> Result<()> {
     pool2d(call, f32::MIN, |max, v| if v > max { v } else { max }, |max, _, _| max)
 }
 
-/// Mean over the window.
+/// Computes the mean over each window; padding counts if the parameter `count_pad` is not 0.
 pub(super) fn pool2d_avg(call: &Call<'_>) -> Result<()> {
     pool2d(call, 0.0, |sum, v| sum + v, |sum, seen, all| sum / if all > 0.0 { all } else { seen })
 }
 
-/// `finish` receives the value, the number of positions inside, and the number of positions if
-/// padding counts (0 if it does not).
+/// Pools every window. `finish` receives the accumulated value, the number of window positions
+/// inside the input, and the number of all window positions if padding counts (0 if it does not).
 fn pool2d(
     call: &Call<'_>,
     first: f32,
@@ -72,7 +72,7 @@ fn pool2d(
     Ok(())
 }
 
-/// The taps of the window at output position `i` that lie inside `len` positions.
+/// Returns the taps of the window at output position `i` that lie inside an input of length `len`.
 fn taps(
     i: usize,
     kernel: usize,

@@ -1,13 +1,13 @@
-//! `fake_quantize`: quantises to 8 bits and dequantises.
+//! Activation quantisation (`fake_quantize`): quantises to 8 bits and dequantises.
 
 use crate::arch::int8::{BLOCK, Factors, TABLES};
 use crate::call::{Call, extent, volume};
 use warploom_core::error::{Error, Result};
 
-/// Blocks below which the rows use one thread.
+/// Number of blocks below which the rows use one thread.
 const GRAIN: usize = 1 << 10;
 
-/// `y = d * round(x / d)` for blocks of 32.
+/// Computes `y = d * round(x / d)`, with one `d` for each block of 32.
 pub(super) fn fake_quantize(call: &Call<'_>) -> Result<()> {
     let [rows, cols, x_offset, x_stride, y_offset] = call.words()?;
     let out = call.output(y_offset, volume(&[rows, cols]))?;

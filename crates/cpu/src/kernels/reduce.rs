@@ -1,34 +1,34 @@
-//! `reduce_*`: over the middle dimension of `[outer, len, inner]`.
+//! `reduce_*`: reductions over the middle dimension of `[outer, len, inner]`.
 
 use crate::call::{Call, volume};
 use warploom_core::error::Result;
 
-/// Elements below which a reduction uses one thread.
+/// Number of elements below which a reduction uses one thread.
 const GRAIN: usize = 16 << 10;
-/// Columns that are reduced together if the dimension is not the last.
+/// Maximum number of columns that are reduced together if the reduced dimension is not the last.
 const TILE: usize = 64;
 
-/// Sum; 0 if `len` is 0.
+/// Computes the sum; 0 if `len` is 0.
 pub(super) fn reduce_sum(call: &Call<'_>) -> Result<()> {
     reduce(call, 0.0, |sum, v| sum + v, |sum, _| sum)
 }
 
-/// Mean; NaN if `len` is 0.
+/// Computes the mean; NaN if `len` is 0.
 pub(super) fn reduce_mean(call: &Call<'_>) -> Result<()> {
     reduce(call, 0.0, |sum, v| sum + v, |sum, len| sum / len as f64)
 }
 
-/// Product; 1 if `len` is 0.
+/// Computes the product; 1 if `len` is 0.
 pub(super) fn reduce_prod(call: &Call<'_>) -> Result<()> {
     reduce(call, 1.0, |product, v| product * v, |product, _| product)
 }
 
-/// Maximum; -inf if `len` is 0.
+/// Computes the maximum, skipping NaN; -inf if `len` is 0.
 pub(super) fn reduce_max(call: &Call<'_>) -> Result<()> {
     reduce(call, f64::NEG_INFINITY, |max, v| if v > max { v } else { max }, |max, _| max)
 }
 
-/// Minimum; inf if `len` is 0.
+/// Computes the minimum, skipping NaN; inf if `len` is 0.
 pub(super) fn reduce_min(call: &Call<'_>) -> Result<()> {
     reduce(call, f64::INFINITY, |min, v| if v < min { v } else { min }, |min, _| min)
 }
@@ -92,7 +92,7 @@ fn row(x: &[f32], first: f64, step: &impl Fn(f64, f64) -> f64) -> f64 {
     rest.iter().fold(sum, |sum, v| step(sum, f64::from(*v)))
 }
 
-/// Reduces `len` numbers, `apart` elements apart, in the order of [`row`].
+/// Reduces `len` values that are `apart` elements apart, in the reduction order of [`row`].
 fn column(x: &[f32], apart: usize, len: usize, first: f64, step: &impl Fn(f64, f64) -> f64) -> f64 {
     let mut parts = [first; 8];
     let body = len - len % 8;

@@ -1,4 +1,4 @@
-//! `rope_interleaved`, `rope_half`: rotary positions.
+//! `rope_interleaved`, `rope_half`: rotary position embedding.
 
 use std::cell::RefCell;
 
@@ -6,16 +6,16 @@ use crate::call::{Call, extent, volume};
 use warploom_core::error::{Error, Result};
 
 thread_local! {
-    /// Sines and cosines of one token.
+    /// Sines and cosines of one token's angles.
     static ANGLES: RefCell<Vec<(f32, f32)>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Pairs `(2j, 2j + 1)`.
+/// Rotates the pairs `(2j, 2j + 1)`.
 pub(super) fn rope_interleaved(call: &Call<'_>) -> Result<()> {
     rope(call, |j, _| (2 * j, 2 * j + 1))
 }
 
-/// Pairs `(j, j + rot_dim / 2)`.
+/// Rotates the pairs `(j, j + rot_dim / 2)`.
 pub(super) fn rope_half(call: &Call<'_>) -> Result<()> {
     rope(call, |j, half| (j, j + half))
 }

@@ -1,11 +1,11 @@
-//! `sample`: an index drawn from each row.
+//! `sample`: one index sampled from each row.
 
 use crate::call::{Call, extent, volume};
 use warploom_core::error::Result;
 use warploom_core::sampling::{Choice, SampleParams, choose};
 
-/// Samples one index for each row of logits; the second operand holds the sampling words of each
-/// row.
+/// Samples one index from each row of logits; the second operand holds the sampling parameters of
+/// each row.
 pub(super) fn sample(call: &Call<'_>) -> Result<()> {
     let [rows, cols, x_offset, x_stride, draws_offset, y_offset] = call.words()?;
     let out = call.output(y_offset, rows as u64)?;

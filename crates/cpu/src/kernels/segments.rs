@@ -1,7 +1,7 @@
-//! Products with a weight matrix whose results go through the bodies of segments.
+//! Products with a weight matrix that has segments, each with a body that processes its results.
 //!
-//! A task takes evaluations of one segment: the products of their weight rows with a few rows of x
-//! are written to thread-local memory, from which the body reads them.
+//! A task computes some evaluations of one segment: it writes the products of their weight rows and
+//! a few rows of x to thread-local memory, where the body reads them.
 
 use std::cell::RefCell;
 use std::ops::Range;
@@ -12,10 +12,10 @@ use crate::arch::int8::MOST_LANES;
 use crate::call::Call;
 use crate::epilogue::Part;
 
-/// Maximum number of rows of x at a time.
+/// Maximum number of rows of x that are multiplied at a time.
 const ROWS: usize = WIDTHS[3];
 
-/// Weight rows whose products with many rows of x are in memory at a time.
+/// Number of weight rows whose products are buffered at a time if x has many rows.
 const SIDE_BY_SIDE: usize = 4 * MOST_LANES;
 
 thread_local! {
@@ -26,15 +26,15 @@ thread_local! {
 /// Tiling of a product.
 #[derive(Clone, Copy)]
 pub(super) struct Cut {
-    /// Weight rows below which it uses one thread.
+    /// Number of weight rows below which the product uses one thread.
     pub(super) grain: usize,
-    /// Weight rows whose products are in memory at a time.
+    /// Number of weight rows whose products are buffered at a time.
     pub(super) rows: usize,
     /// Whether weight rows are decoded first, for many rows of x.
     pub(super) decode: bool,
 }
 
-/// Multiplies and evaluates all segments.
+/// Computes the products of all segments and evaluates their bodies.
 pub(super) fn segments(call: &Call<'_>, t: &Linear<'_>, x: Rows<'_>, parts: &[Part<'_>], cut: Cut) {
     let pool = &call.context.pool;
     let rows: usize = parts.iter().map(|part| part.count * part.anchors).sum();
@@ -67,7 +67,7 @@ struct Task<'t, 'c, 'a> {
 }
 
 impl Task<'_, '_, '_> {
-    /// Evaluations of a segment with every row of x.
+    /// Computes a range of a segment's evaluations for every row of x.
     fn evaluate(&self, part: &Part<'_>, range: Range<usize>) {
         if !self.cut.decode && self.x.are_many(self.call, self.t.m, self.t.format) {
             return self.evaluate_many(part, range);
@@ -99,7 +99,7 @@ impl Task<'_, '_, '_> {
         });
     }
 
-    /// The same with panels of weight rows, for many rows of x.
+    /// Same as [`Task::evaluate`], with panels of weight rows, for many rows of x.
     fn evaluate_many(&self, part: &Part<'_>, range: Range<usize>) {
         let (t, step) = (self.t, SIDE_BY_SIDE);
         ROOM.with_borrow_mut(|(products, _)| {
@@ -125,8 +125,8 @@ impl Task<'_, '_, '_> {
                                 y: y.wrapping_add(done),
                                 y_stride: step,
                             };
-                            // SAFETY: w holds the rows, as `parts` saw to; x the rows from i on; y
-                            // room for `step` products of each.
+                            // SAFETY: w holds the rows, which `parts` checked, x holds the rows
+                            // from i on, and y has room for `step` products of each.
                             unsafe { self.x.multiply_many(self.call, i, count, &task) };
                         });
                     }
@@ -136,7 +136,7 @@ impl Task<'_, '_, '_> {
         });
     }
 
-    /// Decodes the weights of every anchor, contiguous by row.
+    /// Decodes the weight rows of every anchor to contiguous rows of `panel`.
     fn decode(&self, part: &Part<'_>, here: Range<usize>, panel: &mut Vec<f32>) {
         let (t, k, count) = (self.t, self.t.k, here.len());
         if panel.len() < part.anchors * count * k {
@@ -148,14 +148,14 @@ impl Task<'_, '_, '_> {
                 for r in 0..rows {
                     let w = t.w[(row + r * stride) * t.row_bytes..][..t.row_bytes].as_ptr();
                     let to = panel[(anchor * count + done + r) * k..][..k].as_mut_ptr();
-                    // SAFETY: w holds a row of k weights, the panel room for k floats.
+                    // SAFETY: w holds a row of k weights, and the panel has room for k floats.
                     unsafe { decode(w, to, k) };
                 }
             });
         }
     }
 
-    /// Products of `WIDTHS[width]` rows of x from row `i` on with the rows of one anchor.
+    /// Multiplies `WIDTHS[width]` rows of x, from row `i` on, by the weight rows of one anchor.
     fn multiply(
         &self,
         part: &Part<'_>,
@@ -168,8 +168,8 @@ impl Task<'_, '_, '_> {
         let t = self.t;
         let multiply = |format: usize, w: *const u8, row_bytes, rows, y| {
             let task = Weights { format, w, row_bytes, rows, k: t.k, y, y_stride };
-            // SAFETY: w holds the rows, as `parts` and `decode` saw to; x the rows from i on; y
-            // room for `y_stride` products of each.
+            // SAFETY: w holds the rows, by `parts` and `decode`, x holds the rows from i on, and y
+            // has room for `y_stride` products of each.
             unsafe { self.x.multiply(self.call, (i, width), &task) };
         };
         if self.cut.decode {
@@ -182,7 +182,8 @@ impl Task<'_, '_, '_> {
         });
     }
 
-    /// Evaluates the body for some rows of x: products of each anchor are `group` rows of `step`.
+    /// Evaluates the body for some rows of x. `products` has `group` rows of `step` values per
+    /// anchor.
     fn finish(
         &self,
         part: &Part<'_>,

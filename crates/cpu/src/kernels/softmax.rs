@@ -1,15 +1,15 @@
-//! `softmax`, `argmax`, `argmax_of`: over the last dimension.
+//! `softmax`, `argmax` and `argmax_of` over the last dimension.
 
 use crate::call::{Call, extent, volume};
 use warploom_core::error::Result;
 use warploom_core::sampling::NoToken;
 
-/// Elements below which the rows use one thread.
+/// Number of elements below which the rows use one thread.
 const GRAIN: usize = 8 << 10;
-/// Numbers per branchless search.
+/// Number of values per branchless search.
 const PIECE: usize = 256;
 
-/// `y = exp(x - max) / sum`; zeros for a row that is -inf throughout.
+/// Computes `y = exp(x - max) / sum`; zeros for a row that is -inf throughout.
 pub(super) fn softmax(call: &Call<'_>) -> Result<()> {
     let [rows, cols, x_offset, x_stride, y_offset] = call.words()?;
     let out = call.output(y_offset, volume(&[rows, cols]))?;
@@ -37,7 +37,8 @@ pub(super) fn softmax(call: &Call<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Index of the first match. Blocks are searched without branches, so that the loop vectorises.
+/// Returns the index of the first match. Blocks are searched without branches, so that the loop
+/// vectorises.
 fn first(x: &[f32], is: impl Fn(f32) -> bool) -> Option<usize> {
     let any = |piece: &[f32]| piece.iter().fold(false, |any, v| any | is(*v));
     let piece = x.chunks(PIECE).position(any)?;
@@ -45,8 +46,9 @@ fn first(x: &[f32], is: impl Fn(f32) -> bool) -> Option<usize> {
     x[start..].iter().position(|v| is(*v)).map(|at| start + at)
 }
 
-/// The output word for the largest element of a row: its index, 0 if there is none. For a token,
-/// the word of a [`NoToken`] if the largest is not finite.
+/// Returns the output word for the largest element of a row: its index, or 0 if the row is empty.
+/// For a token, returns the word of a [`NoToken`] instead if the row is empty or its largest
+/// element is not finite.
 fn word_of(best: Option<(usize, f32)>, token: bool) -> u32 {
     match best {
         Some((_, value)) if token && value == f32::NEG_INFINITY => NoToken::Forbidden.word(),
@@ -59,7 +61,8 @@ fn word_of(best: Option<(usize, f32)>, token: bool) -> u32 {
     }
 }
 
-/// Index of the largest, the lowest of equals; NaN is larger than any number.
+/// Computes the index of the largest element of each row, the lowest index if several are equal.
+/// NaN is larger than any other value.
 pub(super) fn argmax(call: &Call<'_>) -> Result<()> {
     let [rows, cols, x_offset, x_stride, y_offset] = call.words()?;
     let out = call.output(y_offset, rows as u64)?;
@@ -80,7 +83,7 @@ pub(super) fn argmax(call: &Call<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Index of the largest over slice candidates, lowest of equals; NaN is larger than any number.
+/// Same as [`argmax`], but compares only one candidate of each slice of a row.
 pub(super) fn argmax_of(call: &Call<'_>) -> Result<()> {
     let [rows, slices, len, x_offset, x_stride, y_offset] = call.words()?;
     let out = call.output(y_offset, rows as u64)?;

@@ -1,4 +1,5 @@
-//! Every kernel against plain loops in f64, on every instruction set, at odd sizes and offsets.
+//! Tests every kernel against plain loops in f64, on every instruction set, at odd sizes and
+//! offsets.
 
 use crate::tests::{bytes, check, devices, launch, numbers, words};
 use warploom_core::base::Format;
@@ -6,7 +7,7 @@ use warploom_core::quant;
 use warploom_kernels::catalogue::family_name;
 use warploom_kernels::{AssetSpec, KernelSpec};
 
-/// An output of `before` untouched elements, these numbers, and 5 untouched elements.
+/// Returns an expected output: `before` untouched elements, these values, and 5 untouched elements.
 fn framed(before: usize, values: impl IntoIterator<Item = f64>) -> Vec<Option<f64>> {
     let mut want = vec![None; before];
     want.extend(values.into_iter().map(Some));
@@ -14,7 +15,7 @@ fn framed(before: usize, values: impl IntoIterator<Item = f64>) -> Vec<Option<f6
     want
 }
 
-/// Random weights in a format: the bytes, and the decoded numbers.
+/// Returns pseudo-random weights in a format: their bytes, and the decoded values.
 fn weights(format: Format, count: usize, seed: u64) -> (Vec<u8>, Vec<f32>) {
     let bytes = quant::encode(format, &numbers(count, seed)).unwrap();
     let mut values = vec![0.0; count];
@@ -242,7 +243,8 @@ fn rope_pairs() {
     }
 }
 
-/// tokens, heads, kv_heads, head_dim, kv_len, past, window, causal
+/// Checks attention for these sizes: tokens, heads, kv_heads, head_dim, kv_len, past, window,
+/// causal.
 fn attention([tokens, heads, kv_heads, dim, kv_len, past, window, causal]: [usize; 8]) {
     let (qh, kh, vh) = (dim + 1, dim + 2, dim);
     let (qt, kt, vt) = (heads * qh + 3, kv_heads * kh + 1, kv_heads * vh);

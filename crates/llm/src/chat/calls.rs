@@ -1,26 +1,27 @@
 //! Tool calls and their results, in the form that a template expects.
 //!
-//! Templates differ: they read arguments as an object or as the model's text, and no content in a
-//! message with calls as `none` or as an empty string. Many do not support tools and omit them
-//! silently. So each form is tried with a unique probe character in place of every name, argument
-//! and result: a form is accepted if all probes appear in the output.
+//! Templates differ: they expect arguments as an object or as the model's text, and the missing
+//! content of a message with calls as `none` or as an empty string. Many do not support tools and
+//! omit calls silently. So each form is first rendered with a unique probe in place of each tool
+//! name, each call's arguments and each result; a form is accepted if all probes appear in the
+//! output.
 
 use super::jinja::{Rendered, Value};
 use super::{Message, Role, ToolCall};
-use warploom::error::{Error, Result};
+use warploom::{Error, Result};
 
-/// Whether a conversation has tool calls. Results without a call are ordinary messages.
+/// Returns whether a conversation has tool calls. Results without a call are ordinary messages.
 pub(super) fn have_tools(messages: &[Message]) -> bool {
     messages.iter().any(|message| !message.tool_calls.is_empty())
 }
 
-/// The private use plane from which probes are taken.
+/// The private-use plane of Unicode from which the probe character is taken.
 const PROBES: std::ops::RangeInclusive<char> = '\u{f0000}'..='\u{ffffd}';
 
-/// A character that occurs in none of the texts.
+/// Returns a character in [`PROBES`] that occurs in none of the texts.
 ///
 /// # Errors
-/// Invalid, if they contain every candidate.
+/// Invalid if the texts contain every character in [`PROBES`].
 pub(super) fn probe<'a>(texts: impl Iterator<Item = &'a str>) -> Result<char> {
     let mut used: Vec<char> = texts.flat_map(str::chars).filter(|c| PROBES.contains(c)).collect();
     used.sort_unstable();
@@ -32,12 +33,12 @@ pub(super) fn probe<'a>(texts: impl Iterator<Item = &'a str>) -> Result<char> {
     })
 }
 
-/// A form of calls that a template may expect.
+/// A form in which a template may expect tool calls.
 #[derive(Clone, Copy)]
 struct Form {
-    /// Arguments as the model's text instead of a parsed value.
+    /// Whether arguments are the model's text instead of a parsed object.
     arguments_as_text: bool,
-    /// No content in a message with calls as an empty string instead of `none`.
+    /// Whether the missing content of a message with calls is an empty string instead of `none`.
     content_as_text: bool,
 }
 
@@ -48,12 +49,13 @@ const FORMS: [Form; 4] = [
     Form { arguments_as_text: true, content_as_text: true },
 ];
 
-/// Converts messages to values, with some texts replaced by probes.
+/// Converts messages to template values. With `probe`, it writes a numbered probe in place of each
+/// string that must appear in the output.
 struct Writer {
     form: Form,
-    /// Replaces names, arguments and results, followed by a number.
+    /// The character that delimits probe numbers; `None` for the final render, without probes.
     probe: Option<char>,
-    /// Probes so far.
+    /// Number of probes so far.
     count: usize,
     bytes: usize,
 }
@@ -64,7 +66,8 @@ impl Writer {
         Value::outside(text)
     }
 
-    /// A text that must appear in the output, or the next probe in its place.
+    /// Converts a string that must appear in the output; while probing, returns the next probe
+    /// instead.
     fn shown(&mut self, text: &str) -> Value {
         let Some(probe) = self.probe else { return self.text(text) };
         let text = probed(probe, self.count);
@@ -78,7 +81,7 @@ impl Writer {
         if let Some(probe) = probe {
             self.count += 1;
             self.bytes += probe.len();
-            // Under a name that no template uses.
+            // In an object, the probe has a key that no template uses.
             return match self.form.arguments_as_text {
                 true => Value::outside(&probe),
                 false => Value::dict_of(vec![("warploom_probe", Value::outside(&probe))]),
@@ -86,7 +89,7 @@ impl Writer {
         }
         if !self.form.arguments_as_text {
             self.bytes += text.len();
-            // Arguments that are no object stay text.
+            // Arguments that are not an object stay text.
             if let Some(value @ Value::Dict(_)) = Value::outside_json(text) {
                 return value;
             }
@@ -130,11 +133,12 @@ fn probed(probe: char, number: usize) -> String {
     format!("{probe}{number}{probe}")
 }
 
-/// Renders a conversation with tool calls: `run` renders values of the given number of bytes.
+/// Renders a conversation with tool calls, in the first form that the template accepts. `run`
+/// renders messages that were converted to values; its second argument is their size in bytes.
 ///
 /// # Errors
-/// Unsupported, if the template omits a call or a result; the error of `run` for the first form, if
-/// every form fails.
+/// Unsupported if the template omits a call or a result; the first error of `run` if every form
+/// fails.
 pub(super) fn render(
     messages: &[Message],
     probe: char,
@@ -165,8 +169,8 @@ pub(super) fn render(
             Err(error) => drop(first.get_or_insert(error)),
         }
     }
-    // A template that renders some form without the calls is the cause; errors of the other forms
-    // only say that it does not expect them.
+    // If some form renders without the calls, the template omits them; the errors of other forms
+    // only mean that it does not expect those forms.
     if left_out {
         let text = "its chat template leaves out calls of tools, or their results";
         return Err(Error::unsupported(text));

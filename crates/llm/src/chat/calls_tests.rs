@@ -1,4 +1,4 @@
-//! Conversations with tool calls, in templates of each form.
+//! Tests conversations with tool calls, with a template for each form.
 
 use std::path::Path;
 
@@ -13,7 +13,7 @@ fn tokenizer() -> Tokenizer {
     Tokenizer::from_gguf(&Gguf::open(file, Access::Mmap).unwrap()).unwrap()
 }
 
-/// A question, a call with these arguments, and its result.
+/// Creates a conversation: a question, a call with these arguments, and its result.
 fn history(arguments: &str, result: &str) -> Vec<Message> {
     let mut call = Message::new(Role::Assistant, "");
     call.tool_calls =
@@ -28,16 +28,17 @@ fn rendered(template: &str, messages: &[Message]) -> Result<Prompt> {
     Template::new(template)?.render(messages, false, &tokenizer(), None)
 }
 
-/// Arguments as an object.
+/// A template that expects arguments as an object.
 const OBJECT: &str = "{% for m in messages %}<{{ m.role }}>{% if m.content %}{{ m.content }}{% endif %}\
     {% for c in m.tool_calls or [] %}{{ c.function.name }}:{{ c.function.arguments | tojson }}{% endfor %}{% endfor %}";
-/// Arguments as text, because objects cannot be joined; only without content.
+/// A template that expects arguments as text, because it appends them to a string, and missing
+/// content as `none`.
 const TEXT: &str = "{% for m in messages %}<{{ m.role }}>{% if m.content is none %}{% for c in m.tool_calls %}\
     {{ c.function.name + ':' + c.function.arguments }}{% endfor %}{% else %}{{ m.content }}{% endif %}{% endfor %}";
-/// Missing content as an empty string.
+/// A template that expects missing content as an empty string.
 const JOINED: &str = "{% for m in messages %}{{ '<' + m.role + '>' + m.content }}\
     {% if 'tool_calls' in m %}{{ m.tool_calls[0].function | tojson }}{% endif %}{% endfor %}";
-/// Both as text.
+/// A template that expects both arguments and missing content as text.
 const BOTH: &str = "{% for m in messages %}{{ '<' + m.role + '>' + m.content }}{% for c in m.tool_calls %}\
     {{ c.function.name + c.function.arguments }}{% endfor %}{{ m.name }}{{ m.tool_call_id }}{% endfor %}";
 const PLAIN: &str = "{% for m in messages %}<{{ m.role }}>{{ m.content }}{% endfor %}";
@@ -63,7 +64,7 @@ fn a_template_gets_calls_in_the_form_that_it_reads() {
         said(BOTH),
         format!("<user>Weather?<assistant>weather{arguments}<tool>sunnyweatherc1")
     );
-    // Arguments that are no object stay text.
+    // Arguments that are not an object stay text.
     for broken in ["", "{\"a\":", "[1]", "3", "{} x"] {
         let text = rendered(BOTH, &history(broken, "x")).unwrap().text;
         assert!(text.contains(&format!("<assistant>weather{broken}<tool>x")), "{broken:?}: {text}");
@@ -79,7 +80,7 @@ fn a_template_without_tools_is_refused() {
             "{error}"
         );
     }
-    // Even if the words occur by chance.
+    // This also holds if the name, arguments and result happen to occur in a message.
     let mut chance = history("{}", "sunny");
     chance[0].content = "the weather {} sunny".into();
     assert!(rendered(PLAIN, &chance).unwrap_err().is_unsupported());

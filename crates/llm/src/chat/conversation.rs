@@ -1,4 +1,4 @@
-//! A conversation on a device, kept in the KV cache.
+//! A chat with a model on a device: messages and answers, whose tokens stay in the KV cache.
 
 use std::time::SystemTime;
 
@@ -7,13 +7,13 @@ use super::{Message, Role};
 use crate::generate::{GenerateOptions, Generated, OnEvent};
 use crate::sampler::Sampling;
 use crate::session::Session;
-use warploom::error::{Error, Result};
+use warploom::{Error, Result};
 
-/// Settings of answers.
+/// Settings for an answer.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct ChatOptions {
-    /// Maximum tokens of an answer.
+    /// Maximum number of tokens in an answer.
     pub max_tokens: usize,
     /// How the next token is chosen.
     pub sampling: Sampling,
@@ -32,27 +32,27 @@ crate::setters!(ChatOptions { max_tokens: usize, sampling: Sampling });
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Reply {
-    /// The answer and its timing. Its prompt counts only the tokens that were run.
+    /// The answer and its timing. Its `prompt_tokens` counts only the tokens that were run.
     pub generated: Generated,
-    /// Tokens of the conversation already in the cache.
+    /// Number of tokens of the conversation that were already in the cache.
     pub reused: usize,
-    /// The total of messages dropped so far for lack of room, oldest first.
+    /// Number of oldest messages that are now left out of prompts because the context is full.
     pub left_out: usize,
 }
 
-/// The contents of the session's cache: tokens, their text, and the positions at which text and
-/// tokens may be split together.
+/// The contents of the session's cache: tokens, their text, and the points at which both can be
+/// split.
 #[derive(Debug, Default)]
 struct Cached {
     tokens: Vec<u32>,
     prompt: Prompt,
-    /// Lengths of text and tokens.
+    /// Split points: the number of bytes of text and of tokens before each.
     cuts: Vec<(usize, usize)>,
 }
 
 impl Cached {
-    /// Whether a prompt begins with the first `text` bytes. The marks must agree too, so that
-    /// message text never counts as template text.
+    /// Returns whether a prompt begins with the first `text` bytes of the cached text. The marks
+    /// must agree too, so that message text never counts as template text.
     fn begins(&self, prompt: &Prompt, text: usize) -> bool {
         let marks = |p: &Prompt| p.marks.partition_point(|mark| *mark < text);
         let (ours, theirs) = (marks(&self.prompt), marks(prompt));
@@ -61,13 +61,14 @@ impl Cached {
             && self.prompt.marks[..ours] == prompt.marks[..theirs]
     }
 
-    /// The longest common prefix with a prompt: its split position.
+    /// Returns the last split point before which a prompt agrees with the cached text, as numbers
+    /// of bytes and tokens; both are 0 if there is none.
     fn common(&self, prompt: &Prompt) -> (usize, usize) {
         let found = self.cuts.iter().rev().find(|(text, _)| self.begins(prompt, *text));
         found.copied().unwrap_or_default()
     }
 
-    /// Stores the text of a prompt and an answer that the tokens now hold.
+    /// Records the text of a prompt and its answer, whose tokens are now in the cache.
     fn remember(&mut self, prompt: Prompt, prompt_tokens: usize, answer: &Generated) {
         let cut = (prompt.text.len(), prompt_tokens);
         let mut cuts = std::mem::take(&mut self.cuts);
@@ -86,34 +87,35 @@ impl Cached {
     }
 }
 
-/// A conversation with a model on a device. Its KV cache is kept: an answer runs only new tokens.
+/// A conversation with a model on a device. The KV cache is kept between answers, so that each
+/// answer runs only new tokens.
 pub struct Chat {
     session: Session,
     template: Template,
     messages: Vec<Message>,
-    /// Messages after a system message that are no longer rendered.
+    /// Number of messages after the system message that are no longer rendered.
     left_out: usize,
     cached: Cached,
     /// The time that the template sees; constant, because a change would invalidate the cache.
     now: Option<SystemTime>,
 }
 
-warploom::base::debug_as!(Chat, |this| session: this.session, messages: this.messages.len());
+warploom_core::base::debug_as!(Chat, |this| session: this.session, messages: this.messages.len());
 
 impl Chat {
-    /// A conversation with the model of `session` and the template of its file.
+    /// Begins a conversation with the model of `session` and the template of its file.
     ///
     /// # Errors
-    /// Those of [`Template::of`].
+    /// Same as [`Template::of`].
     pub fn new(session: Session) -> Result<Chat> {
         let template = Template::of(session.model())?;
         Chat::with_template(session, template)
     }
 
-    /// A conversation with a custom template.
+    /// Begins a conversation with a custom template.
     ///
     /// # Errors
-    /// Only errors that opening the session would have reported.
+    /// None in practice: every session has a first sequence.
     pub fn with_template(mut session: Session, template: Template) -> Result<Chat> {
         session.truncate(0)?;
         #[cfg(not(target_arch = "wasm32"))]
@@ -124,22 +126,23 @@ impl Chat {
         Ok(Chat { session, template, messages, left_out: 0, cached, now })
     }
 
-    /// All messages so far, including those that no longer fit the context.
+    /// Returns all messages so far, including those that no longer fit in the context.
     pub fn messages(&self) -> &[Message] {
         &self.messages
     }
 
-    /// The session.
+    /// Returns the session that runs the model.
     pub fn session(&self) -> &Session {
         &self.session
     }
 
-    /// The template.
+    /// Returns the chat template.
     pub fn template(&self) -> &Template {
         &self.template
     }
 
-    /// Replaces the conversation. Nothing is run; the common prefix stays cached.
+    /// Replaces all messages. Nothing is run until the next answer, which reuses the cache of the
+    /// common prefix.
     pub fn set_messages(&mut self, messages: Vec<Message>) {
         self.messages = messages;
         self.left_out = 0;
@@ -159,12 +162,13 @@ impl Chat {
         }
     }
 
-    /// The system message.
+    /// Returns the text of the system message, if there is one.
     pub fn system(&self) -> Option<&str> {
         self.messages.first().filter(|m| m.role == Role::System).map(|m| m.content.as_str())
     }
 
-    /// Removes the last turn: the user's last message and all after it. Returns that message.
+    /// Removes the last turn: the user's last message and all messages after it. Returns the text
+    /// of the user's message; `None` if there is none.
     pub fn undo(&mut self) -> Option<String> {
         let at = self.messages.iter().rposition(|m| m.role == Role::User)?;
         let mut taken = self.messages.drain(at..);
@@ -174,15 +178,16 @@ impl Chat {
         said
     }
 
-    /// Index of the first message that may be dropped.
+    /// Returns the index of the first message that prompts may leave out.
     fn first(&self) -> usize {
         usize::from(self.system().is_some())
     }
 
-    /// The tokens of the conversation as the model reads it now.
+    /// Returns the tokens of the conversation as the model would read it now. If `answer` is set,
+    /// they end with the beginning of the model's turn.
     ///
     /// # Errors
-    /// Those of [`Template::render`] and of encoding.
+    /// Same as [`Template::render`] and [`Prompt::encode`].
     pub fn tokens(&self, answer: bool) -> Result<Vec<u32>> {
         let prompt = self.write_down(answer)?;
         prompt.encode(self.session.model().tokenizer(), true)
@@ -194,11 +199,11 @@ impl Chat {
         self.template.render(&written, answer, self.session.model().tokenizer(), self.now)
     }
 
-    /// Appends a user message and generates the answer, passing each part to `on_event`. After an
-    /// error the conversation is unchanged.
+    /// Appends a user message and generates the answer, passing its text to `on_event` as it
+    /// arrives. After an error the conversation is unchanged.
     ///
     /// # Errors
-    /// Those of [`Chat::answer_async`].
+    /// Same as [`Chat::answer_async`].
     pub async fn send_async(
         &mut self,
         text: &str,
@@ -215,16 +220,16 @@ impl Chat {
         reply
     }
 
-    /// Generates the model's turn after the last message. An answer interrupted by `on_event` is
-    /// kept up to there.
+    /// Generates the model's turn after the last message. If `on_event` interrupts the answer, the
+    /// text up to that point is kept.
     ///
     /// If the conversation leaves less room than the answer may take (or a quarter of the context,
-    /// if that is less), the oldest turns are dropped until it fills at most half of the context.
-    /// The system message and the last message always stay.
+    /// if that is less), the prompt leaves out the oldest turns until it fills at most half of the
+    /// context. The system message and the last turn always stay.
     ///
     /// # Errors
-    /// Invalid, if there is no message, or the last message alone does not fit the context; those
-    /// of [`Template::render`]; device errors.
+    /// Invalid if the conversation is empty or its last turn does not fit in the context. Also the
+    /// errors of [`Template::render`], [`Prompt::encode`] and [`Session::generate_tokens_async`].
     pub async fn answer_async(
         &mut self,
         options: &ChatOptions,
@@ -267,7 +272,7 @@ impl Chat {
         Ok(Reply { generated, reused, left_out: self.left_out })
     }
 
-    /// The prompt and its tokens, with old turns dropped as needed.
+    /// Renders and encodes the conversation, leaving out old turns as needed.
     fn fitting(&mut self, max_tokens: usize) -> Result<(Prompt, Vec<u32>)> {
         let context = self.session.context();
         let mut limit = context - max_tokens.min(context / 4).max(1);
@@ -294,7 +299,8 @@ impl Chat {
         }
     }
 
-    /// Drops the oldest turn: up to the next user message. False if it is the last.
+    /// Leaves out the oldest turn that is still rendered, up to the next user message; returns
+    /// false if it is the last turn.
     fn leave_out(&mut self) -> bool {
         let from = self.first() + self.left_out;
         let later = self.messages.iter().enumerate().skip(from + 1);
@@ -306,8 +312,8 @@ impl Chat {
         true
     }
 
-    /// The tokens of a prompt. Reuses the cached tokens of its prefix, because a text can have more
-    /// than one tokenisation.
+    /// Encodes a prompt. Reuses the cached tokens of its prefix, because the same text can have
+    /// more than one tokenisation.
     fn encode(&self, prompt: &Prompt) -> Result<Vec<u32>> {
         let tokenizer = self.session.model().tokenizer();
         let (text, tokens) = self.cached.common(prompt);
@@ -320,10 +326,10 @@ impl Chat {
         Ok(all)
     }
 
-    /// As [`Chat::send_async`], blocking.
+    /// Blocking version of [`Chat::send_async`].
     ///
     /// # Errors
-    /// As [`Chat::send_async`].
+    /// Same as [`Chat::send_async`].
     #[cfg(not(target_arch = "wasm32"))]
     pub fn send(
         &mut self,
@@ -331,15 +337,15 @@ impl Chat {
         options: &ChatOptions,
         on_event: &mut OnEvent<'_>,
     ) -> Result<Reply> {
-        warploom::base::platform::block_on(self.send_async(text, options, on_event))
+        warploom_core::base::platform::block_on(self.send_async(text, options, on_event))
     }
 
-    /// As [`Chat::answer_async`], blocking.
+    /// Blocking version of [`Chat::answer_async`].
     ///
     /// # Errors
-    /// As [`Chat::answer_async`].
+    /// Same as [`Chat::answer_async`].
     #[cfg(not(target_arch = "wasm32"))]
     pub fn answer(&mut self, options: &ChatOptions, on_event: &mut OnEvent<'_>) -> Result<Reply> {
-        warploom::base::platform::block_on(self.answer_async(options, on_event))
+        warploom_core::base::platform::block_on(self.answer_async(options, on_event))
     }
 }

@@ -1,4 +1,4 @@
-//! Injection guard: positions in a prompt at which no control token may begin or continue.
+//! Injection guard: finds where in a prompt no control token may begin or continue.
 //!
 //! A render reports which bytes of its text came from messages. The tokenizer must not find the
 //! name of a control token that covers such a byte: neither a name spelled in a message, nor one
@@ -10,11 +10,11 @@ use crate::tokenizer::Tokenizer;
 
 /// The names of control tokens.
 pub(super) struct Names<'a> {
-    /// Sorted.
+    /// Sorted, without duplicates.
     names: Vec<&'a str>,
     longest: usize,
-    /// Any character of a message may be part of a name, because the tokenizer normalises text
-    /// first.
+    /// Whether any character of a message may be part of a name, because the tokenizer normalises
+    /// text first.
     everywhere: bool,
 }
 
@@ -31,7 +31,7 @@ impl<'a> Names<'a> {
         Names { names, longest, everywhere: false }
     }
 
-    /// Lengths of the names that a text begins with, the longest first.
+    /// Yields the length in bytes of each name that `text` begins with, longest first.
     fn at_start(&self, text: &[u8]) -> impl Iterator<Item = usize> {
         let mut rest = text;
         let mut list = &self.names[..];
@@ -51,8 +51,9 @@ impl<'a> Names<'a> {
         })
     }
 
-    /// Positions where no name may begin or continue, ascending: for each name that covers outside
-    /// bytes, the first such byte.
+    /// Returns ascending byte offsets in `text` at which no name may begin or continue: the first
+    /// outside byte that each name covers or, if `everywhere` is set, the start of every outside
+    /// character. `outside` holds the byte ranges that came from messages.
     pub(super) fn marks(&self, text: &str, outside: &[Range<usize>]) -> Vec<usize> {
         if self.everywhere {
             let places = |range: &Range<usize>| {
@@ -63,7 +64,7 @@ impl<'a> Names<'a> {
         }
         let bytes = text.as_bytes();
         let mut marks = Vec::new();
-        // Positions from which a name could reach into one of the ranges, each once.
+        // Visits once each position from which a name could reach into one of the ranges.
         let mut from = 0;
         for range in outside {
             let first = range.start.saturating_sub(self.longest.saturating_sub(1)).max(from);

@@ -1,11 +1,12 @@
-//! Conversations: from messages to the prompt of a model, and its answers.
+//! Conversations: renders messages to a prompt, and generates the model's answers.
 //!
-//! A model is trained on one format of conversations, which its file carries as a Jinja template.
-//! `template` loads it and renders messages to a [`Prompt`]. The file is untrusted: `jinja` runs it
-//! with limits on steps, memory and names. The messages are untrusted too: `jinja` tracks their
-//! bytes through the template, and `injection_guard` keeps text of messages from tokenising as control
-//! tokens, so a message cannot end its turn and begin another. `conversation` holds a session and
-//! runs only the tokens that are not in its KV cache.
+//! A model is trained on one conversation format, which its file stores as a Jinja template.
+//! `template` loads it and renders messages to a [`Prompt`]; `calls` writes tool calls in the form
+//! that the template expects. The template is untrusted: `jinja` limits its steps, its memory and
+//! the names that it can access. The messages are untrusted too: `jinja` tracks their bytes through
+//! the template, and `injection_guard` keeps the text of messages from being tokenised as control
+//! tokens, so that a message cannot end its turn and begin another. `conversation` owns a session
+//! and runs only the tokens that are not in its KV cache.
 
 mod calls;
 mod conversation;
@@ -27,18 +28,18 @@ pub use template::{Prompt, Template};
 #[serde(rename_all = "lowercase")]
 #[non_exhaustive]
 pub enum Role {
-    /// Instructions on the model's behaviour; only as the first message.
+    /// Instructions for the model's behaviour; expected only as the first message.
     System,
     /// The user.
     User,
     /// The model.
     Assistant,
-    /// The result of a call made by the model.
+    /// A tool that the model called; the message is its result.
     Tool,
 }
 
 impl Role {
-    /// The name that templates use.
+    /// Returns the name of the role in templates.
     pub fn name(self) -> &'static str {
         match self {
             Role::System => "system",
@@ -57,31 +58,31 @@ pub struct Message {
     pub role: Role,
     /// The text; never parsed for control tokens.
     pub content: String,
-    /// Tool calls of an assistant.
+    /// Tool calls that the assistant made.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub tool_calls: Vec<ToolCall>,
-    /// In a result, the [`ToolCall::id`] that it answers.
+    /// In a tool result, the [`ToolCall::id`] of its call.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tool_call_id: Option<String>,
-    /// In a result, the tool's name.
+    /// In a tool result, the name of the tool.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
 }
 
-/// A tool call.
+/// A tool call by the model.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct ToolCall {
-    /// Identifies it for its result; may be empty.
+    /// Identifier by which the result refers to the call; may be empty.
     pub id: String,
-    /// The tool.
+    /// The name of the tool.
     pub name: String,
     /// The arguments as the model wrote them: normally a JSON object.
     pub arguments: String,
 }
 
 impl ToolCall {
-    /// A call; `arguments` is normally a JSON object.
+    /// Creates a call; `arguments` is normally a JSON object.
     pub fn new(
         id: impl Into<String>,
         name: impl Into<String>,
@@ -92,18 +93,18 @@ impl ToolCall {
 }
 
 impl Message {
-    /// A message.
+    /// Creates a message without tool calls.
     pub fn new(role: Role, content: impl Into<String>) -> Message {
         let content = content.into();
         Message { role, content, tool_calls: Vec::new(), tool_call_id: None, name: None }
     }
 
-    /// Bytes of all its texts.
+    /// Returns the size of all strings of the message, in bytes.
     pub fn bytes(&self) -> usize {
         self.texts().map(str::len).sum()
     }
 
-    /// All its texts.
+    /// Yields all strings of the message.
     fn texts(&self) -> impl Iterator<Item = &str> {
         let calls = self.tool_calls.iter();
         let calls = calls.flat_map(|call| [&call.id, &call.name, &call.arguments]);

@@ -1,4 +1,4 @@
-//! The chat template of a model, which renders messages.
+//! Loads the chat template of a model, and renders messages with it.
 
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -8,19 +8,19 @@ use super::jinja::{self, Fault, Input, Rendered, Value};
 use super::{Message, calls};
 use crate::model::Model;
 use crate::tokenizer::{EncodeOptions, Tokenizer};
-use warploom::error::{Error, Result};
+use warploom::{Error, Result};
 use warploom_models::gguf::Gguf;
 
-/// Maximum bytes of a template; those in use have up to 30,000.
+/// Maximum size of a template, in bytes; existing ones have up to 30,000.
 const MAX_TEMPLATE: usize = 128 << 10;
 
-/// Used for files without a template whose vocabulary has its two tokens.
+/// The ChatML template, for files that have no template, but ChatML's two tokens.
 const CHATML: &str = "{% for message in messages %}{{ '<|im_start|>' + message['role'] + '\n' + \
                       message['content'] + '<|im_end|>' + '\n' }}{% endfor %}{% if \
                       add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}";
 const CHATML_TOKENS: [&str; 2] = ["<|im_start|>", "<|im_end|>"];
 
-/// A model's format of conversations.
+/// A model's chat template: its format for conversations.
 #[derive(Clone, Debug)]
 pub struct Template {
     source: String,
@@ -34,18 +34,18 @@ pub struct Template {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Prompt {
-    /// The text, with control tokens by name.
+    /// The text, with control tokens written as their names.
     pub text: String,
-    /// Offsets in `text` at which no control token may begin, and which none may span, because the
-    /// text there comes from a message.
+    /// Byte offsets in `text`, ascending, at which no control token may begin, and which none may
+    /// span, because the text there comes from a message.
     pub marks: Vec<usize>,
 }
 
 impl Prompt {
-    /// Its tokens.
+    /// Encodes the prompt. Names of control tokens become control tokens, except at the marks.
     ///
     /// # Errors
-    /// Those of [`Tokenizer::encode`].
+    /// Same as [`Tokenizer::encode`].
     pub fn encode(&self, tokenizer: &Tokenizer, add_bos: bool) -> Result<Vec<u32>> {
         let options = EncodeOptions { add_bos, parse_special: true };
         tokenizer.encode_marked(&self.text, &self.marks, options)
@@ -56,8 +56,8 @@ impl Template {
     /// Parses a Jinja template, without running it.
     ///
     /// # Errors
-    /// Bad file, with the line, if it is invalid, too long or too deep, or has an unsupported
-    /// statement.
+    /// Bad file if the template is too long, or, naming the line, if its syntax is invalid, it is
+    /// nested too deeply or it uses an unsupported statement.
     pub fn new(source: &str) -> Result<Template> {
         if source.len() > MAX_TEMPLATE {
             return Err(Error::bad_file(format!(
@@ -76,18 +76,19 @@ impl Template {
         })
     }
 
-    /// Sets the texts of `bos_token` and `eos_token`.
+    /// Sets the variables `bos_token` and `eos_token` of the template.
     #[must_use]
     pub fn with_tokens(mut self, bos: &str, eos: &str) -> Template {
         (self.bos, self.eos) = (bos.to_owned(), eos.to_owned());
         self
     }
 
-    /// The template of a model's file; ChatML if it has none but has ChatML's two tokens.
+    /// Returns the template of a model's file, or ChatML if the file has none but its vocabulary
+    /// has ChatML's two tokens.
     ///
     /// # Errors
-    /// Those of [`Template::new`], naming the file; unsupported if it has neither, or only
-    /// templates for other uses.
+    /// Same as [`Template::new`], naming the file; unsupported if the file has neither a template
+    /// nor ChatML's tokens, or only templates for other uses.
     pub fn of(model: &Model) -> Result<Template> {
         let file = model.file();
         let name = |e: Error| e.context(file.name());
@@ -115,23 +116,23 @@ impl Template {
         Ok(template)
     }
 
-    /// The source of the template.
+    /// Returns the source of the template.
     pub fn source(&self) -> &str {
         &self.source
     }
 
-    /// Whether the file had no template, and this is ChatML.
+    /// Returns whether the file has no template and this is ChatML instead.
     pub fn is_default(&self) -> bool {
         self.is_default
     }
 
-    /// Renders messages; `answer` begins the model's turn after them. `now` is the UTC time that
-    /// the template sees.
+    /// Renders messages to a prompt. If `answer` is set, the prompt ends with the beginning of the
+    /// model's turn. `now` is the UTC time that the template sees.
     ///
     /// # Errors
-    /// Invalid, with the template's message, if it refuses the messages (for example their order);
-    /// unsupported, if it omits tool calls or their results; bad file, if it fails or exceeds its
-    /// limits.
+    /// Invalid, with the template's message, if the template refuses the messages (for example
+    /// their order); unsupported if it omits tool calls or their results; bad file if it fails or
+    /// exceeds its limits.
     pub fn render(
         &self,
         messages: &[Message],
@@ -157,7 +158,8 @@ impl Template {
         Ok(Prompt { text: written.text, marks })
     }
 
-    /// Runs the template on messages as values, of the given number of bytes.
+    /// Runs the template on messages that were converted to values. `bytes` is their size, which
+    /// scales the limits.
     fn run(
         &self,
         messages: Vec<Value>,
@@ -186,7 +188,7 @@ impl Template {
     }
 }
 
-/// The error of a file that has only templates for other uses.
+/// Returns the error for a file that has only templates for other uses.
 pub(super) fn named_only<'a>(names: impl Iterator<Item = &'a str>) -> Error {
     let names: Vec<&str> = names.collect();
     Error::unsupported(format!(
@@ -195,7 +197,7 @@ pub(super) fn named_only<'a>(names: impl Iterator<Item = &'a str>) -> Error {
     ))
 }
 
-/// The name of a token whose id is a metadata value; empty if there is none.
+/// Returns the text of the token whose id is the value of `key`; empty if either is missing.
 fn token_text(file: &Gguf, key: &str) -> Result<String> {
     let Some(id) = file.find_u32(key)? else { return Ok(String::new()) };
     let mut tokens = file.strings("tokenizer.ggml.tokens")?;

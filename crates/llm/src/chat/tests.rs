@@ -1,4 +1,4 @@
-//! Templates compared with Jinja2, malicious templates, and malicious messages.
+//! Compares templates with Jinja2, and tests malicious templates and messages.
 
 use std::time::{Duration, Instant, UNIX_EPOCH};
 
@@ -14,7 +14,7 @@ fn path(name: &str) -> std::path::PathBuf {
     std::path::Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../..")).join(name)
 }
 
-/// ChatML's tokens, and byte-level BPE for other text.
+/// Opens a tokenizer with ChatML's tokens and byte-level BPE for other text.
 fn tokenizer() -> Tokenizer {
     let file = path("models/warploom-tiny-llama-Q4_K_M.gguf");
     Tokenizer::from_gguf(&Gguf::open(file, Access::Mmap).unwrap()).unwrap()
@@ -71,7 +71,7 @@ fn templates_give_what_jinja2_gives() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-/// Each is refused quickly with an error text.
+/// Every malicious template is refused quickly, with an error message.
 #[test]
 fn bombs_are_refused() {
     let nest = |open: &str, close: &str, n: usize| open.repeat(n) + "1" + &close.repeat(n);
@@ -183,7 +183,7 @@ fn a_long_conversation_is_within_the_bounds() {
     }
 }
 
-/// A tokenizer of single bytes and a few control tokens.
+/// Creates a tokenizer of single bytes and these control tokens.
 fn controls(names: &[&str]) -> Tokenizer {
     let mut file = warploom_models::gguf::Writer::new();
     let text = |c: u32| char::from_u32(c).unwrap().to_string();
@@ -201,7 +201,7 @@ fn controls(names: &[&str]) -> Tokenizer {
     Tokenizer::from_gguf(&Gguf::from_bytes(bytes, "controls").unwrap()).unwrap()
 }
 
-/// The number of control tokens in a text; checks that no text is lost.
+/// Returns the number of control tokens in a prompt.
 fn control_count(tokenizer: &Tokenizer, prompt: &Prompt) -> usize {
     let ids = prompt.encode(tokenizer, false).unwrap();
     ids.iter().filter(|id| **id >= 256).count()
@@ -212,7 +212,7 @@ fn messages_never_become_control_tokens() {
     let names =
         ["<|im_start|>", "<|im_end|>", "<s>", "</s>", "[INST]", "[/INST]", "<|user|>", "<a b>"];
     let tokenizer = controls(&names);
-    // Text around a message that could complete a name, and operations of templates on messages.
+    // Template text that could complete a name with a message, and operations on messages.
     let templates = [
         "<|im_start|>{{ messages[0].content }}<|im_end|>",
         "[{{ messages[0].content }}]<s>",
@@ -329,7 +329,7 @@ fn no_operation_frees_a_message() {
             Ok(prompt) => {
                 assert_eq!(control_count(&tokenizer, &prompt), 0, "{operation}: {prompt:?}");
             }
-            // Refused by name, which frees nothing either.
+            // A refused operation, named in the error, frees no text either.
             Err(error) => {
                 assert!(error.to_string().contains("is not supported"), "{operation}: {error}");
                 refused += 1;
@@ -344,7 +344,7 @@ fn no_operation_frees_a_message() {
     assert_eq!(control_count(&tokenizer, &prompt.unwrap()), 3);
 }
 
-/// Templates of one expression or a few give the output of `transformers`, or are refused.
+/// Templates of one or a few expressions produce the output of `transformers`, or are refused.
 #[test]
 fn expressions_give_what_transformers_gives() {
     let text = std::fs::read_to_string(path("tests/golden/chat/expressions.json")).unwrap();
@@ -380,7 +380,7 @@ fn expressions_give_what_transformers_gives() {
     assert_eq!(refused.len(), 12, "{refused:#?}");
 }
 
-/// Templates of real models, collected and rendered by `tests/golden/chat/real.py`.
+/// Templates of real models produce the output that `tests/golden/chat/real.py` recorded.
 #[test]
 fn real_templates_give_what_transformers_gives() {
     let folders = std::env::var_os("WARPLOOM_TEST_MODELS");
@@ -411,7 +411,7 @@ fn real_templates_give_what_transformers_gives() {
     assert!(wrong.is_empty(), "{} of {}:\n{}", wrong.len(), rows.len(), wrong.join("\n"));
 }
 
-/// Reference cycles of many values: no error, and no stack overflow on drop.
+/// Reference cycles of many values cause neither an error nor a stack overflow on drop.
 #[test]
 fn chains_of_values_go_without_a_trace() {
     let chain = "{% set h = namespace(c=namespace()) %}{% for i in range(4000) %}{% set n = namespace() %}{% set c = h.c %}{% set c.x = n %}{% set h.c = n %}{% endfor %}done";
@@ -428,7 +428,7 @@ fn a_file_with_named_templates_alone_has_none_for_a_conversation() {
     assert!(error.contains("rag, tool_use") && error.contains("default"), "{error}");
 }
 
-/// A marked name is encoded like any other text.
+/// A marked name of a control token is encoded like any other text.
 #[test]
 fn marked_text_is_encoded_as_text() {
     let tokenizer = tokenizer();
@@ -442,7 +442,7 @@ fn marked_text_is_encoded_as_text() {
     assert_eq!(ids.last(), Some(&2));
 }
 
-/// The template of the embedded model, and ChatML for files without one.
+/// The embedded model has a template of its own, in ChatML's format.
 #[test]
 #[cfg(feature = "embedded-model")]
 fn the_own_model_has_a_template() {

@@ -18,10 +18,11 @@ const MONTHS: [&str; 12] = [
 ];
 const DAYS: [&str; 7] =
     ["Sunday", "Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday"];
-/// Maximum bytes of a format.
+/// Maximum size of a format, in bytes.
 const MAX_FORMAT: usize = 256;
 
-/// `time` formatted by `format`; an error text for an unsupported letter.
+/// Formats `time` by `format`; returns an error message for an unsupported letter or a format that
+/// is too long.
 pub(super) fn format(time: SystemTime, format: &str) -> Result<String, String> {
     if format.len() > MAX_FORMAT {
         return Err(format!("strftime_now: a format of more than {MAX_FORMAT} bytes"));
@@ -94,7 +95,7 @@ pub(super) fn format(time: SystemTime, format: &str) -> Result<String, String> {
     Ok(out)
 }
 
-/// Day of the year, from 1, of a day since 1970.
+/// Returns the day of the year, from 1, of a day counted from 1970-01-01.
 fn day_of_year(days: u64) -> u64 {
     let year = date(days).0;
     let before =
@@ -102,7 +103,8 @@ fn day_of_year(days: u64) -> u64 {
     before.count() as u64
 }
 
-/// Year, month and day of a day since 1970 (Howard Hinnant's `civil_from_days`).
+/// Converts a day counted from 1970-01-01 to year, month and day (Howard Hinnant's
+/// `civil_from_days`).
 fn date(days: u64) -> (u64, u64, u64) {
     let z = days + 719_468;
     let era = z / 146_097;

@@ -1,4 +1,4 @@
-//! The files next to tokenizer.json that affect its tokens, as `transformers` reads them:
+//! Reads the files next to tokenizer.json that affect its tokens, as `transformers` does:
 //! tokenizer_config.json, special_tokens_map.json and added_tokens.json.
 
 use std::collections::BTreeMap;
@@ -8,16 +8,16 @@ use serde_json::{Map, Value as Json, json};
 
 use super::json as read;
 use crate::tokenizer_json::keys::check_keys;
-use warploom::error::{Error, Result};
+use warploom::{Error, Result};
 
 /// Keys whose value is a special token.
 const NAMED: [&str; 7] =
     ["bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token"];
-/// Keys with several values, the newer first.
+/// Keys whose value is a list of special tokens. The first replaces the second in newer files.
 const LISTS: [&str; 3] =
     ["extra_special_tokens", "additional_special_tokens", "model_specific_special_tokens"];
 
-/// The object of an optional file.
+/// Reads the JSON object of a file, if the file exists.
 fn optional(folder: &Path, name: &str) -> Result<Option<Map<String, Json>>> {
     let path = folder.join(name);
     match path.is_file() {
@@ -26,11 +26,12 @@ fn optional(folder: &Path, name: &str) -> Result<Option<Map<String, Json>>> {
     }
 }
 
-/// Merges the added tokens of the other files into `file`, a tokenizer.json whose ids must be below
-/// `rows`, and returns tokenizer_config.json overridden by special_tokens_map.json.
+/// Merges the added tokens of the companion files into `file`, the parsed tokenizer.json, and
+/// returns tokenizer_config.json. If that has no `added_tokens_decoder`, special_tokens_map.json
+/// overrides it. `rows` is the number of token ids of the model.
 ///
 /// # Errors
-/// Unsupported or bad file, naming file and key.
+/// Io if a file cannot be read; unsupported or bad file, naming file and key, for its contents.
 pub(super) fn merge(folder: &Path, file: &mut Json, rows: usize) -> Result<Map<String, Json>> {
     let at = |name: &str| folder.join(name).display().to_string();
     let config_name = at("tokenizer_config.json");
@@ -99,7 +100,7 @@ pub(super) fn merge(folder: &Path, file: &mut Json, rows: usize) -> Result<Map<S
     Ok(config)
 }
 
-/// Adds named special tokens that are in no list of added tokens.
+/// Adds to `added` the special tokens of the config that it does not contain.
 fn add_named(config: &Map<String, Json>, file: &Json, rows: usize, added: &mut Vec<Json>) {
     let vocab = &file["model"]["vocab"];
     let size = vocab.as_object().map_or(vocab.as_array().map_or(0, Vec::len), Map::len) as u64;
@@ -115,7 +116,7 @@ fn add_named(config: &Map<String, Json>, file: &Json, rows: usize, added: &mut V
         let last = added.iter().filter_map(|token| token["id"].as_u64()).max();
         let next = last.map_or(size, |last| size.max(last + 1));
         let id = id_of(text).unwrap_or(next);
-        // The model has no row for a larger id: such a token stays text.
+        // The embedding has no row for a larger id, so such a token stays text.
         if id < rows as u64 {
             let flag = |name: &str| token.get(name).and_then(Json::as_bool).unwrap_or(false);
             added.push(json!({
@@ -127,7 +128,8 @@ fn add_named(config: &Map<String, Json>, file: &Json, rows: usize, added: &mut V
     }
 }
 
-/// The named special tokens, with their keys.
+/// Yields the special tokens of the config with their keys; the key is empty for entries of an
+/// array.
 fn named(config: &Map<String, Json>) -> impl Iterator<Item = (&str, &Json)> {
     let one = NAMED.iter().filter_map(|key| Some((*key, config.get(*key)?)));
     // The older list is used if the newer one is absent or empty.
@@ -165,7 +167,7 @@ fn overlay(config: &mut Map<String, Json>, map: Map<String, Json>) {
     }
 }
 
-/// The text of a token given as text or as an object.
+/// Returns the text of a token, which is given as a string or as an object.
 pub(super) fn content(token: &Json) -> Option<&str> {
     token.as_str().or_else(|| token.get("content")?.as_str())
 }

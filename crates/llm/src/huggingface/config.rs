@@ -1,4 +1,4 @@
-//! Converts `config.json` to metadata.
+//! Converts `config.json` to GGUF metadata.
 
 use std::path::Path;
 
@@ -8,10 +8,10 @@ use serde_json::Value as Json;
 use super::names::{self, Names};
 use crate::architecture::Windows;
 use crate::yarn;
-use warploom::error::{Error, Result};
+use warploom::{Error, Result};
 use warploom_models::gguf::{Value, Writer};
 
-/// The hyperparameters that are read.
+/// The fields of `config.json` that are read.
 #[derive(Clone, Debug, Deserialize)]
 pub(super) struct Config {
     pub(super) model_type: String,
@@ -27,14 +27,14 @@ pub(super) struct Config {
     rms_norm_eps: f64,
     rope_theta: Option<f64>,
     rope_scaling: Option<Scaling>,
-    /// Base and scaling in newer files.
+    /// Base and scaling of the rotary frequencies in newer files.
     rope_parameters: Option<Scaling>,
     rope_local_base_freq: Option<f64>,
     sliding_window: Option<u64>,
     use_sliding_window: Option<bool>,
     #[serde(alias = "_sliding_window_pattern")]
     sliding_window_pattern: Option<u64>,
-    /// `sliding_attention` or another type for each layer.
+    /// Attention type of each layer: `sliding_attention` or another.
     layer_types: Option<Vec<String>>,
     #[serde(alias = "hidden_activation")]
     hidden_act: Option<String>,
@@ -65,12 +65,12 @@ struct Scaling {
     beta_fast: Option<f64>,
     beta_slow: Option<f64>,
     truncate: Option<bool>,
-    /// For two kinds of layers with separate frequencies.
+    /// Scaling of layers without a window, if the two kinds of layers have separate frequencies.
     full_attention: Option<Box<Scaling>>,
     sliding_attention: Option<Box<Scaling>>,
 }
 
-/// One id or several.
+/// One token id or several.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(
     untagged,
@@ -90,11 +90,11 @@ impl Ids {
     }
 }
 
-/// The type of sliding-window layers.
+/// Attention type of sliding-window layers.
 const SLIDING: &str = "sliding_attention";
 
 impl Config {
-    /// The table row of this kind of model.
+    /// Returns the row of this model type in the table of `names`.
     pub(super) fn names(&self) -> Result<&'static Names> {
         names::of(&self.model_type, self.hidden_act.as_deref())
     }
@@ -103,8 +103,10 @@ impl Config {
         self.num_key_value_heads.unwrap_or(self.num_attention_heads)
     }
 
+    /// Checks that there are query heads, and key and value heads.
+    ///
     /// # Errors
-    /// Bad file, if there are no heads.
+    /// Bad file, naming the field, if a count is 0.
     pub(super) fn check_heads(&self) -> Result<()> {
         let counts = [
             ("num_attention_heads", self.num_attention_heads),
@@ -116,7 +118,7 @@ impl Config {
         }
     }
 
-    /// Whether the embedding is also the output matrix.
+    /// Returns whether the embedding is also the output matrix.
     pub(super) fn tied(&self, names: &Names) -> bool {
         self.tie_word_embeddings.unwrap_or(names.tied)
     }
@@ -125,20 +127,20 @@ impl Config {
         self.head_dim.unwrap_or(self.hidden_size / self.num_attention_heads.max(1))
     }
 
-    /// Elements of a head that rotate.
+    /// Returns the number of elements of a head that are rotated.
     fn rope_dim(&self) -> u64 {
         let part = self.scaling().partial_rotary_factor.or(self.partial_rotary_factor);
         part.map_or(self.head_dim(), |part| (self.head_dim() as f64 * part) as u64)
     }
 
-    /// The scaling of layers without a window.
+    /// Returns the scaling of the rotary frequencies in layers without a window.
     fn scaling(&self) -> Scaling {
         let both = self.rope_parameters.clone().or_else(|| self.rope_scaling.clone());
         let mut both = both.unwrap_or_default();
         both.full_attention.take().map_or(both, |full| *full)
     }
 
-    /// Base of the rotary frequencies of sliding-window layers, if given.
+    /// Returns the base of the rotary frequencies of sliding-window layers, if the config has one.
     fn local_rope_theta(&self) -> Result<Option<f64>> {
         let parameters = self.rope_parameters.as_ref();
         let Some(local) = parameters.and_then(|both| both.sliding_attention.as_ref()) else {
@@ -156,10 +158,11 @@ impl Config {
         self.scaling().rope_theta.or(self.rope_theta).unwrap_or(names.rope_theta)
     }
 
-    /// Writes the hyperparameters.
+    /// Writes the hyperparameters as GGUF keys.
     ///
     /// # Errors
-    /// Unsupported, for a different network; bad file, for a value that GGUF cannot represent.
+    /// Unsupported for a network variant that is not implemented; bad file for a missing value or
+    /// one that GGUF cannot represent.
     pub(super) fn describe(&self, folder: &Path, to: &mut Writer) -> Result<()> {
         let name = folder.join("config.json").display().to_string();
         self.refuse_what_is_not_done().map_err(|e| e.context(&name))?;
@@ -244,7 +247,7 @@ impl Config {
         to.key(&key("original_context_length"), Value::U32(original))?;
         let numbers = [
             ("factor", Some(factor)),
-            // The keys above imply the factor's own magnitude, so divide by it.
+            // Readers multiply by the magnitude that follows from the factor, so divide by it.
             ("attn_factor", Some(attention / yarn::magnitude(factor, 1.0))),
             ("yarn_beta_fast", set(scaling.beta_fast)),
             ("yarn_beta_slow", set(scaling.beta_slow)),
@@ -260,8 +263,8 @@ impl Config {
         Ok(())
     }
 
-    /// Window size, and the period of the layers that see all keys, counted from 1, if there are
-    /// any.
+    /// Returns the size of the window and a period `n`: every `n`-th layer, counted from 1, has no
+    /// window. The outer `None` means that no layer has a window, the inner one that all have it.
     fn window(&self, names: &Names) -> Result<Option<(u64, Option<u64>)>> {
         let types = self.layer_types.as_deref().unwrap_or_default();
         let slides = |layer: usize| types.get(layer).is_some_and(|kind| kind == SLIDING);
@@ -281,7 +284,7 @@ impl Config {
         let pattern = match types.iter().position(|kind| kind != SLIDING) {
             _ if types.is_empty() => self.sliding_window_pattern.unwrap_or(usual as u64),
             Some(first) => first as u64 + 1,
-            // No layer sees all keys.
+            // No layer attends to all keys.
             None => layers.saturating_add(1),
         };
         if pattern == 0 {
@@ -295,11 +298,11 @@ impl Config {
                 types.len()
             )));
         }
-        // All layers see all keys.
+        // With a period of 1, all layers attend to all keys.
         Ok((pattern > 1).then_some((size, Some(pattern))))
     }
 
-    /// Refuses variants of these models that are a different network or stored differently.
+    /// Refuses variants of the supported models whose network or storage differs.
     fn refuse_what_is_not_done(&self) -> Result<()> {
         let not_done = [
             ("final_logit_softcapping", self.final_logit_softcapping.is_some_and(|n| n != 0.0)),
@@ -316,10 +319,11 @@ impl Config {
         }
     }
 
-    /// The divisors of the rotary frequencies, `[rope_dim / 2]`, if Llama 3's scaling is used.
+    /// Returns the divisors of the rotary frequencies, `[rope_dim / 2]`, for Llama 3's scaling;
+    /// `None` for scalings without divisors.
     ///
     /// # Errors
-    /// Unsupported, for another kind of scaling; bad file, if a number is missing.
+    /// Unsupported for an unknown scaling; bad file if a value is missing or invalid.
     pub(super) fn rope_factors(&self, folder: &str) -> Result<Option<Vec<f32>>> {
         let name = format!("{folder}: config.json");
         let scaling = self.scaling();
@@ -344,12 +348,12 @@ impl Config {
             return Err(Error::bad_file(format!("{name}: rope_scaling: {what}")));
         }
         let (dim, base) = (self.rope_dim(), self.rope_theta(self.names()?));
-        // Heads have some hundred elements; the limit bounds the allocation.
+        // Heads have a few hundred elements; the limit bounds the allocation.
         if dim > 1 << 16 {
             return Err(Error::bad_file(format!("{name}: head_dim: {dim} is too large")));
         }
         let divisor = |i: u64| {
-            // Turns of the frequency within the original context.
+            // Number of turns within the original context.
             let frequency = base.powf(-2.0 * i as f64 / dim as f64);
             let turns = context * frequency / std::f64::consts::TAU;
             let smooth = ((turns - low) / (high - low)).clamp(0.0, 1.0);

@@ -2,15 +2,15 @@
 
 use std::path::Path;
 
-use warploom::error::Error;
+use warploom::Error;
 use warploom_models::gguf::foreign::{SAFETENSORS, recognise};
 
-/// Maximum entries of a folder that are examined.
+/// Maximum number of folder entries that are examined.
 const MAX_ENTRIES: usize = 4096;
-/// Maximum bytes of an adapter's description.
+/// Maximum size of an adapter's config, in bytes.
 const MAX_CONFIG: u64 = 1 << 20;
 
-/// Weights in unsupported formats: name prefixes or suffixes, and a description.
+/// Weight files in unsupported formats: prefix and suffix of their names.
 const OTHER_WEIGHTS: &[(&str, &str)] = &[
     ("pytorch_model", ".bin"),
     ("pytorch_model", ".bin.index.json"),
@@ -25,7 +25,7 @@ const OTHER_WEIGHTS: &[(&str, &str)] = &[
     ("", ".bin"),
 ];
 
-/// Sorted names of the files in a folder.
+/// Returns the sorted names of the files in a folder.
 fn entries(folder: &Path) -> Vec<String> {
     let Ok(entries) = std::fs::read_dir(folder) else { return Vec::new() };
     let names = entries.take(MAX_ENTRIES).flatten();
@@ -34,13 +34,13 @@ fn entries(folder: &Path) -> Vec<String> {
     names
 }
 
-/// Some names as a list in text.
+/// Joins the first four names with commas.
 fn listed(names: &[&str]) -> String {
     let more = if names.len() > 4 { ", .." } else { "" };
     format!("{}{more}", names[..names.len().min(4)].join(", "))
 }
 
-/// The error of a folder without `missing` (its `config.json` or weights), with advice.
+/// Returns the error for a folder without `missing` (`config.json` or the weights), with advice.
 pub(super) fn without(folder: &Path, missing: &str) -> Error {
     let names = entries(folder);
     let has = |name: &str| names.iter().any(|n| n == name);
@@ -99,7 +99,7 @@ pub(super) fn without(folder: &Path, missing: &str) -> Error {
     }
 }
 
-/// The base model named by an adapter.
+/// Returns the base model that an adapter's config names.
 fn base_of(path: &Path) -> Option<String> {
     if std::fs::metadata(path).ok()?.len() > MAX_CONFIG {
         return None;
@@ -108,7 +108,8 @@ fn base_of(path: &Path) -> Option<String> {
     Some(config.get("base_model_name_or_path")?.as_str()?.chars().take(200).collect())
 }
 
-/// The error of a weight file, naming its other format if recognised.
+/// Returns the error for a weight file; if its contents are recognised as a different format, names
+/// that format.
 pub(super) fn weights(path: &Path, error: Error) -> Error {
     use std::io::Read;
     if !error.is_bad_file() {

@@ -1,4 +1,4 @@
-//! Errors for folders without a model.
+//! Tests the errors for folders without a model.
 
 use std::path::{Path, PathBuf};
 
@@ -7,7 +7,7 @@ use super::super::Folder;
 struct Temporary(PathBuf);
 
 impl Temporary {
-    /// A folder with these files.
+    /// Creates a folder with these files.
     fn new(name: &str, files: &[(&str, &[u8])]) -> Temporary {
         let path = std::env::temp_dir().join(format!("warploom-{name}-{}", std::process::id()));
         let _ = std::fs::remove_dir_all(&path);

@@ -1,4 +1,4 @@
-//! `generation_config.json`: the makers' defaults for running a model.
+//! `generation_config.json`: a model's default generation settings.
 
 use std::path::Path;
 
@@ -7,27 +7,27 @@ use serde_json::{Map, Value as Json};
 use super::config::{Config, Ids};
 use super::json;
 use crate::vocabulary::END_TOKENS;
-use warploom::error::{Error, Result};
+use warploom::{Error, Result};
 use warploom_models::gguf::{Value, Writer};
 
 const FILE: &str = "generation_config.json";
 
-/// The handling of a key.
+/// How a key is handled.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Use {
     /// Token ids, merged with those of `config.json`.
     Ids,
-    /// A default of sampling. It is written to the GGUF file under this key, for programs that read
-    /// defaults there. The defaults of the command and the library do not change: opening a model
-    /// does not change the default of `--temperature`.
+    /// A sampling default. It is written to the GGUF file under this key, for programs that read
+    /// defaults there. The defaults of this library and its command line do not depend on the
+    /// model: opening a model does not change the default of `--temperature`.
     Sampling(&'static str),
-    /// Has no effect on the generated text here.
+    /// Has no effect on the text that this library generates.
     NoEffect,
-    /// Changes the text and is not supported: refused, except for one of these values.
+    /// Would change the text and is not supported: refused unless it has one of these values.
     Refused(&'static [Neutral]),
 }
 
-/// A value without effect.
+/// A value for which a key has no effect.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Neutral {
     Number(f64),
@@ -37,7 +37,7 @@ enum Neutral {
 
 use Neutral::{Empty, False, Number};
 
-/// Every key of `transformers` 5.24. Unknown keys have no effect there, nor here.
+/// Every key that `transformers` 5.24 reads. Other keys have no effect, there or here.
 const KEYS: [(&str, Use); 70] = [
     ("max_length", Use::NoEffect),
     ("max_new_tokens", Use::NoEffect),
@@ -111,25 +111,25 @@ const KEYS: [(&str, Use); 70] = [
     ("force_words_ids", Use::Refused(&[Empty])),
 ];
 
-/// Keys without effect on the text: prompt truncation and the file's origin.
+/// Further keys without effect on the text: chunked prefill and the file's origin.
 const OF_THE_FILE: [&str; 4] =
     ["prefill_chunk_size", "_from_model_config", "transformers_version", "_commit_hash"];
 
-/// The used contents of the file.
+/// The contents of the file that are used.
 #[derive(Debug, Default)]
 pub(super) struct Generation {
     pub(super) bos: Option<u32>,
     pub(super) pad: Option<u32>,
-    /// Ids that end an answer.
+    /// Ids of the tokens that end an answer.
     ends: Vec<u32>,
     sampling: Vec<(&'static str, f64)>,
 }
 
-/// Reads the optional file of a folder.
+/// Reads the file if the folder has one; returns no settings otherwise.
 ///
 /// # Errors
-/// Io; bad file, naming file and key, for a value of the wrong kind; unsupported, naming the key,
-/// for an unsupported setting that changes the text.
+/// Io if the file cannot be read; bad file, naming file and key, for a value of the wrong type;
+/// unsupported, naming the key, for an unsupported setting that would change the text.
 pub(super) fn read(folder: &Path) -> Result<Generation> {
     let path = folder.join(FILE);
     match path.exists() {
@@ -185,8 +185,8 @@ fn of(file: &Map<String, Json>, name: &str) -> Result<Generation> {
 }
 
 impl Generation {
-    /// Writes the keys of end ids, padding and sampling. `eos` is the end id of the tokenizer's own
-    /// file; `tokens` is the number of tokens.
+    /// Writes the keys of the end tokens, the padding token and sampling, and returns the first end
+    /// id. `eos` is the end id of the tokenizer's own file, `tokens` the size of the vocabulary.
     ///
     /// # Errors
     /// Bad file, naming file and field, for an id outside the vocabulary.
@@ -249,7 +249,7 @@ mod tests {
         of(&Map::from_iter([(key.to_owned(), value.clone())]), FILE)
     }
 
-    /// Every row of the table holds for all values.
+    /// Checks every row of the table with values of several types.
     #[test]
     fn every_key_is_honoured_without_effect_or_refused() {
         for (key, what) in KEYS {

@@ -1,14 +1,14 @@
 //! Hugging Face models: a folder with `config.json`, `tokenizer.json` and weights in safetensors,
 //! presented as GGUF.
 //!
-//! A [`Folder`] has the metadata and tensors of the model's GGUF file, and returns each tensor row
-//! by row in that file's layout. [`Folder::gguf`] builds the file in memory, so that everything
-//! else reads one format; `quantize` writes it to disk.
+//! A [`Folder`] provides the metadata and tensors of the model's GGUF file, each tensor row by row
+//! in that file's layout. [`Folder::gguf`] builds the file in memory, so that all other code reads
+//! one format; `quantize` writes it to disk.
 //!
 //! Differences between architectures are rows of a table in `names`. `config` converts the
-//! hyperparameters to metadata, `tokenizer` the vocabulary with additions of other files
-//! (`companions`), `templates` the chat templates, `generation` the end tokens. Nothing is guessed: a
-//! missing number, an unknown tensor or an unsupported tokenizer is an error that names it.
+//! hyperparameters to metadata, `tokenizer` the vocabulary with additions from other files
+//! (`companions`), `templates` the chat templates, `generation` the end tokens. Nothing is guessed:
+//! a missing value, an unknown tensor or an unsupported tokenizer is an error that names it.
 
 mod companions;
 mod config;
@@ -24,16 +24,16 @@ use std::path::{Path, PathBuf};
 use serde::de::DeserializeOwned;
 
 use config::Config;
-use warploom::base::Format;
-use warploom::error::{Error, Result};
-use warploom::quant;
+use warploom::{Error, Result};
+use warploom_core::base::Format;
+use warploom_core::quant;
 use warploom_models::gguf::{self, Gguf, Writer};
 use warploom_models::safetensors::Safetensors;
 
-/// Maximum bytes of a text file; the largest vocabularies take some 35 MB.
+/// Maximum size of a text file, in bytes; the largest vocabularies take about 35 MB.
 const MAX_TEXT: u64 = 256 << 20;
 
-/// A folder with a model.
+/// An opened model folder.
 #[derive(Debug)]
 pub struct Folder {
     path: PathBuf,
@@ -54,38 +54,40 @@ pub(super) struct Placed {
 
 #[derive(Debug)]
 enum From {
-    /// A tensor of one of the files. `interleave` is the number of heads whose rows are reordered,
-    /// because the file pairs rows of half a head for rotation and GGUF pairs neighbours.
+    /// The tensor `name` in the weight file with index `file`. `interleave` is the number of heads
+    /// of a tensor whose rows are reordered: for rotation, the file pairs rows that are half a head
+    /// apart, and GGUF pairs neighbouring rows.
     File { file: usize, name: String, interleave: Option<usize> },
-    /// Computed values that are in no file.
+    /// Bytes of computed values.
     Made(Vec<u8>),
 }
 
-/// Fields common to the configs of all models.
+/// The field that the configs of all models have in common.
 #[derive(serde::Deserialize)]
 struct Kind {
     model_type: String,
 }
 
-/// The index of a model in several files.
+/// The index of a model whose weights are in several files.
 #[derive(serde::Deserialize)]
 struct Index {
     weight_map: BTreeMap<String, String>,
 }
 
 impl Folder {
-    /// Whether `path` is a folder with a model, or a file of one.
+    /// Returns whether `path` may be a model folder or a file in one: a folder, or a file with the
+    /// extension `safetensors` or `json`.
     pub fn is_at(path: &Path) -> bool {
         let file = |suffix: &str| path.extension().is_some_and(|e| e == suffix);
         path.is_dir() || file("safetensors") || file("json")
     }
 
-    /// Opens the folder of a model, or of the file in it that `path` names. The weights are mapped
-    /// and must not change while the folder is open.
+    /// Opens a model folder, given by its path or by a file in it. The weight files are
+    /// memory-mapped and must not change while the folder is open.
     ///
     /// # Errors
-    /// Io, if a file is missing; bad file, naming file and field, for inconsistent contents;
-    /// unsupported, for an unknown architecture, tensor or tokenizer.
+    /// Bad file, naming file and field, if the config or weights are missing or inconsistent; io if
+    /// a file cannot be read; unsupported for an unknown architecture or tensor.
     pub fn open(path: &Path) -> Result<Folder> {
         let path = match path.is_dir() {
             true => path,
@@ -98,10 +100,11 @@ impl Folder {
         Ok(folder)
     }
 
-    /// The model as a GGUF file in memory, including weights.
+    /// Builds the model's GGUF file in memory, including the weights.
     ///
     /// # Errors
-    /// As [`Folder::open`]; out of memory, if it does not fit.
+    /// Io, bad file or unsupported, naming file and field, for the config, tokenizer, chat
+    /// templates or generation config; out of memory if the file does not fit in memory.
     pub fn gguf(&self) -> Result<Gguf> {
         let mut writer = Writer::new();
         self.describe(&mut writer)?;
@@ -122,23 +125,23 @@ impl Folder {
         Gguf::from_bytes(out.finish()?, &self.name())
     }
 
-    /// The folder's name in errors.
+    /// Returns the folder's path, for error messages.
     pub fn name(&self) -> String {
         self.path.display().to_string()
     }
 
-    /// The metadata of the GGUF file, except the type of its weights.
+    /// Writes the metadata of the GGUF file, except for the type of its weights.
     pub(super) fn describe(&self, to: &mut Writer) -> Result<()> {
         self.config.describe(&self.path, to)?;
         tokenizer::describe(&self.path, &self.config, to)
     }
 
-    /// The tensors of the GGUF file, in order.
+    /// Returns the tensors of the GGUF file, in file order.
     pub(super) fn tensors(&self) -> &[Placed] {
         &self.tensors
     }
 
-    /// The bytes of a row of a tensor.
+    /// Returns the bytes of a row of a tensor, with rows in GGUF's order.
     pub(super) fn row<'a>(&'a self, tensor: &'a Placed, row: usize) -> Result<&'a [u8]> {
         let (bytes, row) = match &tensor.from {
             From::Made(bytes) => (&bytes[..], row),
@@ -153,7 +156,7 @@ impl Folder {
         })
     }
 
-    /// Every tensor of the files under its GGUF name, ordered by layer.
+    /// Lists every tensor of the files under its GGUF name, ordered by layer.
     fn place(&self) -> Result<Vec<Placed>> {
         let config = self.path.join("config.json");
         let names = self.config.names().map_err(|e| e.context(config.display()))?;
@@ -210,13 +213,13 @@ impl Folder {
 }
 
 impl Placed {
-    /// Number of rows: the product of all dimensions but the last.
+    /// Returns the number of rows: the product of all dimensions but the last.
     pub(super) fn rows(&self) -> usize {
         self.shape.iter().rev().skip(1).product::<u64>() as usize
     }
 }
 
-/// The weights of a norm that are stored minus 1.
+/// Decodes the weights of a norm, which are stored minus 1, and adds 1 to each.
 fn plus_one(format: Format, bytes: &[u8]) -> Result<From> {
     let bits = format.block_bytes() as usize;
     let mut values = vec![0.0; bytes.len() / bits.max(1)];
@@ -225,13 +228,15 @@ fn plus_one(format: Format, bytes: &[u8]) -> Result<From> {
     Ok(From::Made(quant::encode(Format::F32, &values)?))
 }
 
-/// The source row of `row` in a matrix whose heads of `len` rows have their two parts interleaved.
+/// Returns the row of the weight file that becomes `row` in GGUF, which interleaves the two halves
+/// of each head of `len` rows.
 fn interleaved(row: usize, len: usize) -> usize {
     let (head, at) = (row / len, row % len);
     head * len + at % 2 * (len / 2) + at / 2
 }
 
-/// The hyperparameters of a model. Checks the kind first, because other kinds have other fields.
+/// Reads the hyperparameters of a model. Checks the model type first, because other types have
+/// different fields.
 fn read_config(folder: &Path) -> Result<Config> {
     let path = folder.join("config.json");
     if folder.is_dir() && !path.exists() {
@@ -245,7 +250,7 @@ fn read_config(folder: &Path) -> Result<Config> {
     serde_json::from_str(text).map_err(bad)
 }
 
-/// Opens the files that hold the weights, and checks that they hold what their index says.
+/// Opens the weight files and checks that they contain the tensors that their index lists.
 fn open_weights(folder: &Path) -> Result<Vec<Safetensors>> {
     const INDEX: &str = "model.safetensors.index.json";
     let open = |file: &str| {
@@ -285,12 +290,12 @@ fn open_weights(folder: &Path) -> Result<Vec<Safetensors>> {
     Ok(opened)
 }
 
-/// Names of the files in an index, sorted.
+/// Returns the sorted names of the files in an index.
 fn parts<'a>(index: &Path, weight_map: &'a BTreeMap<String, String>) -> Result<Vec<&'a String>> {
     let mut files: Vec<&String> = weight_map.values().collect();
     files.sort();
     files.dedup();
-    // A plain name only, so that no path leads out of the folder.
+    // Only plain file names are allowed, so that no path leads out of the folder.
     let plain = |name: &&String| {
         !name.contains(['/', '\\', ':', '\0']) && name.ends_with(".safetensors") && *name != ".."
     };
@@ -303,7 +308,7 @@ fn parts<'a>(index: &Path, weight_map: &'a BTreeMap<String, String>) -> Result<V
     }
 }
 
-/// Reads a text file.
+/// Reads a text file in UTF-8.
 fn text(path: &Path) -> Result<String> {
     let name = path.display();
     let size = std::fs::metadata(path).map_err(|e| Error::io(format!("{name}: cannot find it"), e));
@@ -325,14 +330,14 @@ fn text(path: &Path) -> Result<String> {
     })
 }
 
-/// JSON without the byte order mark that some programs write.
+/// Strips the byte order mark that some programs write before JSON.
 fn without_mark(text: &str) -> &str {
     text.strip_prefix('\u{feff}').unwrap_or(text)
 }
 
 /// Reads a JSON file.
 fn json<T: DeserializeOwned>(path: &Path) -> Result<T> {
-    // The message has line and column.
+    // The message of `serde_json` includes line and column.
     serde_json::from_str(without_mark(&text(path)?))
         .map_err(|e| Error::bad_file(format!("{}: {e}", path.display())))
 }

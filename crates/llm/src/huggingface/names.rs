@@ -1,10 +1,10 @@
-//! Tensor names in safetensors and in GGUF, for each architecture.
+//! Translates tensor names of safetensors to those of GGUF, with a table row for each model type.
 
 use super::config::Config;
 use crate::config::Architecture;
-use warploom::error::{Error, Result};
+use warploom::{Error, Result};
 
-/// A kind of model in `transformers`.
+/// A model type of `transformers`: its defaults, and the GGUF names of its tensors.
 #[derive(Debug)]
 pub(super) struct Names {
     /// `model_type` of `config.json`.
@@ -15,19 +15,19 @@ pub(super) struct Names {
     pub(super) architecture: &'static str,
     /// Default base of the rotary frequencies.
     pub(super) rope_theta: f64,
-    /// Default of whether the embedding is also the output matrix.
+    /// Whether the embedding is also the output matrix by default.
     pub(super) tied: bool,
     /// Whether matrices may have a bias.
     biases: bool,
-    /// Whether `sliding_window` of `config.json` enables windows.
+    /// Whether `sliding_window` of `config.json` enables sliding-window attention.
     pub(super) windows: bool,
     /// Whether the weights of norms are stored minus 1.
     pub(super) norms_less_one: bool,
-    /// Names in a layer that precede the common ones.
+    /// Names in a layer that take precedence over those in [`LAYER`].
     own: &'static [(&'static str, &'static str)],
 }
 
-/// The defaults, shared by most.
+/// The default of each field.
 const PLAIN: Names = Names {
     model_type: "",
     activation: "silu",
@@ -42,7 +42,7 @@ const PLAIN: Names = Names {
 
 static ALL: [Names; 8] = [
     Names { model_type: "llama", architecture: "llama", windows: false, ..PLAIN },
-    // Llama's network, with a window in some sizes.
+    // Llama's network, with a window in some models.
     Names { model_type: "mistral", architecture: "llama", ..PLAIN },
     Names { model_type: "qwen2", architecture: "qwen2", biases: true, ..PLAIN },
     Names { model_type: "qwen3", architecture: "qwen3", own: &HEAD_NORMS, ..PLAIN },
@@ -79,10 +79,10 @@ const BITNET: Names = Names {
     ..PLAIN
 };
 
-/// Names outside of layers.
+/// Names of tensors outside the layers: in safetensors, and in GGUF.
 const MODEL: [(&str, &str); 3] =
     [("model.embed_tokens", "token_embd"), ("model.norm", "output_norm"), ("lm_head", "output")];
-/// Names in a layer, after `model.layers.N.` and `blk.N.`.
+/// Names of tensors in a layer, after `model.layers.N.` in safetensors and `blk.N.` in GGUF.
 const LAYER: [(&str, &str); 9] = [
     ("input_layernorm", "attn_norm"),
     ("self_attn.q_proj", "attn_q"),
@@ -97,10 +97,10 @@ const LAYER: [(&str, &str); 9] = [
 const HEAD_NORMS: [(&str, &str); 2] =
     [("self_attn.q_norm", "attn_q_norm"), ("self_attn.k_norm", "attn_k_norm")];
 
-/// The row of a kind of model; checks its activation if the config has one.
+/// Returns the row of a model type, with this activation function if one is given.
 ///
 /// # Errors
-/// Unsupported, listing the supported ones, for another kind or activation.
+/// Unsupported, listing the supported ones, for an unknown model type or activation function.
 pub(super) fn of(model_type: &str, activation: Option<&str>) -> Result<&'static Names> {
     let of_type: Vec<&Names> = ALL.iter().filter(|row| row.model_type == model_type).collect();
     let Some(first) = of_type.first() else {
@@ -122,22 +122,23 @@ pub(super) fn of(model_type: &str, activation: Option<&str>) -> Result<&'static 
 }
 
 impl Names {
-    /// The architecture's row for the forward pass.
+    /// Returns the architecture, which describes the forward pass.
     ///
     /// # Errors
-    /// Unsupported, if it has none, which holds for no row here.
+    /// Unsupported if the architecture is unknown, which is true of no row in this table.
     pub(super) fn architecture(&self) -> Result<&'static Architecture> {
         let name = self.architecture;
         Architecture::of(name)
             .ok_or_else(|| Error::unsupported(format!("architecture {name:?} is not supported")))
     }
 
-    /// The GGUF name of a tensor; `None` for one that GGUF files omit.
+    /// Returns the GGUF name of a tensor; `None` for one that GGUF files omit.
     ///
     /// # Errors
-    /// Unsupported, for a tensor unknown for this architecture.
+    /// Unsupported for a tensor that the model type does not have; bad file for a layer beyond the
+    /// config's.
     pub(super) fn translate(&self, source: &str, config: &Config) -> Result<Option<String>> {
-        // In old files; computed from the config instead.
+        // Old files contain these frequencies, which are computed from the config instead.
         if source.ends_with(".rotary_emb.inv_freq") {
             return Ok(None);
         }
@@ -169,8 +170,9 @@ impl Names {
         Ok(Some(format!("blk.{layer}.{ours}.{kind}")))
     }
 
-    /// The number of heads of a tensor whose rows must be interleaved: some architectures rotate
-    /// neighbours in GGUF, while the original always rotates the two parts of a head.
+    /// Returns the number of heads of a tensor whose rows must be interleaved; `None` for other
+    /// tensors. In GGUF, some architectures rotate neighbouring elements together, while
+    /// `transformers` always rotates the first half of a head with the second.
     pub(super) fn interleave(&self, name: &str, config: &Config) -> Option<usize> {
         let heads = match name.strip_suffix(".weight")?.rsplit_once('.')?.1 {
             "attn_q" => config.num_attention_heads,
@@ -178,11 +180,12 @@ impl Names {
             _ => return None,
         };
         let rope = Architecture::of(self.architecture)?.rope;
-        (rope == warploom::ir::RopePairs::Interleaved).then_some(heads as usize)
+        (rope == warploom::graph::RopePairs::Interleaved).then_some(heads as usize)
     }
 }
 
-/// Sort key of a tensor in a file: tensors outside of layers first, then layer by layer.
+/// Returns the sort key of a tensor in a GGUF file: tensors outside the layers first, then layer by
+/// layer.
 pub(super) fn place(name: &str) -> (u64, String) {
     let layer = name.strip_prefix("blk.").and_then(|rest| rest.split('.').next()?.parse().ok());
     (layer.map_or(0, |layer: u64| layer.saturating_add(1)), name.to_owned())

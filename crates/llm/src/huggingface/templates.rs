@@ -1,8 +1,8 @@
-//! Chat templates of a folder, and their precedence.
+//! Reads the chat templates of a folder, in order of precedence.
 //!
 //! `transformers` saves them in separate files, which it reads first: `chat_template.jinja`, and
-//! named ones in `additional_chat_templates`. Without these, `chat_template` of
-//! `tokenizer_config.json` applies, a text or a list of names and texts. Last comes
+//! named ones in `additional_chat_templates`. Without these, it uses `chat_template` of
+//! `tokenizer_config.json`, which is a template or a list of named templates. The last choice is
 //! `chat_template.json` of older processors.
 
 use std::collections::BTreeMap;
@@ -11,7 +11,7 @@ use std::path::Path;
 use serde_json::Value as Json;
 
 use super::{json, text};
-use warploom::error::{Error, Result};
+use warploom::{Error, Result};
 use warploom_models::gguf::{Value, Writer};
 
 const FILE: &str = "chat_template.jinja";
@@ -19,20 +19,22 @@ const FOLDER: &str = "additional_chat_templates";
 const OLD_FILE: &str = "chat_template.json";
 /// The name of the default template.
 const DEFAULT: &str = "default";
-/// Key of the default template, and prefix of the others' keys.
+/// GGUF key of the default template, and prefix of the keys of the others.
 const KEY: &str = "tokenizer.chat_template";
-/// Key of the names of the others.
+/// GGUF key of the names of the other templates.
 const NAMES_KEY: &str = "tokenizer.chat_templates";
-/// Maximum named templates; models in use have up to three.
+/// Maximum number of named templates; existing models have up to three.
 const MAX_NAMED: usize = 64;
 
 /// Templates by name.
 type Templates = BTreeMap<String, String>;
 
-/// Writes the templates' keys, as llama.cpp's converter does. `config` is `tokenizer_config.json`.
+/// Writes the templates under the GGUF keys that llama.cpp's converter uses. `config` is the parsed
+/// `tokenizer_config.json`.
 ///
 /// # Errors
-/// Io; bad file, naming file and field, for an invalid template.
+/// Io if a file cannot be read; bad file, naming file and field, for an invalid entry or too many
+/// templates.
 pub(super) fn describe(folder: &Path, config: &Json, to: &mut Writer) -> Result<()> {
     let mut templates = read(folder, config)?;
     let default = templates.remove(DEFAULT);
@@ -92,7 +94,8 @@ fn read(folder: &Path, config: &Json) -> Result<Templates> {
     }
 }
 
-/// A template, a list of them with names, or an object of names.
+/// Reads a `chat_template` field: a template, a list of named templates, or an object that maps
+/// names to templates.
 fn of_field(field: Option<&Json>, place: &str) -> Result<Templates> {
     let bad = |what: &str| Error::bad_file(format!("{place}: chat_template: {what}"));
     let one = |name: &Json, template: &Json| match (name.as_str(), template.as_str()) {
@@ -107,7 +110,7 @@ fn of_field(field: Option<&Json>, place: &str) -> Result<Templates> {
         Some(Json::Array(list)) => {
             let empty = Json::Null;
             let get = |entry: &Json, key: &str| entry.get(key).cloned().unwrap_or(empty.clone());
-            // Of two with one name, the last is used.
+            // Of two templates with the same name, the last is used.
             list.iter().map(|entry| one(&get(entry, "name"), &get(entry, "template"))).collect()
         }
         Some(Json::Object(pairs)) => {
@@ -117,7 +120,7 @@ fn of_field(field: Option<&Json>, place: &str) -> Result<Templates> {
     }
 }
 
-/// A name that is valid as part of a key.
+/// Checks that a name is valid as part of a key.
 fn checked(name: &str, place: &str) -> Result<String> {
     let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.');
     match !name.is_empty() && name.len() <= 64 && name.chars().all(plain) {
@@ -134,7 +137,7 @@ mod tests {
     use serde_json::json;
     use warploom_models::gguf::Gguf;
 
-    /// The keys of a folder with these files.
+    /// Writes the keys of a folder with these files and reads them back.
     fn keys(test: &str, files: &[(&str, &str)], config: &Json) -> Result<Gguf> {
         let folder =
             std::env::temp_dir().join(format!("warploom-templates-{test}-{}", std::process::id()));
@@ -173,7 +176,7 @@ mod tests {
             (&[old], &text, [Some("config"), None, None]),
             (&[], &list, [Some("config"), Some("last"), None]),
             (&[jinja, old], &text, [Some("file"), None, None]),
-            // The templates of the config are used together.
+            // The templates of the config are used only together.
             (&[jinja, other], &list, [Some("file"), None, None]),
             (&[jinja, rag], &list, [Some("file"), None, Some("rag")]),
             (&[rag], &text, [None, None, Some("rag")]),

@@ -1,4 +1,4 @@
-//! Hand-made folders: accepted and refused.
+//! Tests synthetic folders: valid ones become GGUF files, others are refused.
 
 use std::path::{Path, PathBuf};
 
@@ -26,7 +26,7 @@ fn config(model_type: &str) -> Json {
     })
 }
 
-/// Byte tokens, one merge, three control tokens and one unused id.
+/// Creates a `tokenizer.json`: byte tokens, one merge, three control tokens and one unused id.
 fn tokenizer() -> Json {
     let alphabet = (33..=126u32).chain(161..=172).chain(174..=255).chain(256..=323);
     let letters = alphabet.filter_map(char::from_u32).map(String::from);
@@ -47,7 +47,7 @@ fn tokenizer() -> Json {
     })
 }
 
-/// Tensors of a model of one layer, with their shapes.
+/// Returns the tensors of a one-layer model, with their shapes.
 fn tensors() -> Vec<(&'static str, Vec<u64>)> {
     let layer = "model.layers.0.";
     let mut all = vec![
@@ -72,7 +72,7 @@ fn tensors() -> Vec<(&'static str, Vec<u64>)> {
     all
 }
 
-/// Values that identify tensor and position: 0, 1, 2, .. over 64.
+/// Writes a file of f16 tensors, each with the values 0, 1/64, 2/64, .. by position.
 fn write_safetensors(path: &Path, tensors: &[(&str, Vec<u64>)]) {
     let mut header = serde_json::Map::new();
     let mut data = Vec::new();
@@ -103,7 +103,7 @@ fn folder(test: &str, config: &Json, tokenizer: &Json, tensors: &[(&str, Vec<u64
 #[test]
 fn a_folder_opens_as_a_model() {
     let place = folder("opens", &config("llama"), &tokenizer(), &tensors());
-    // The folder, or any of its files.
+    // The path is the folder's, or that of a file in it.
     for path in [place.0.clone(), place.0.join("model.safetensors"), place.0.join("config.json")] {
         let model = Model::open(&path, warploom_models::gguf::Access::Mmap).unwrap();
         let config = model.config();
@@ -219,7 +219,7 @@ fn json_may_begin_with_a_byte_order_mark() {
     assert!(Folder::open(&place.0).and_then(|folder| folder.gguf()).is_ok());
 }
 
-/// A change to a folder, and part of the error text.
+/// Part of the expected error message, and a change to a folder that causes it.
 type Change = (&'static str, fn(&mut Json, &mut Json, &mut Vec<(&'static str, Vec<u64>)>));
 
 #[test]
@@ -279,7 +279,7 @@ fn what_is_not_known_or_wrong_is_refused_by_name() {
     assert!(error.to_string().contains("no config.json"), "{error}");
 }
 
-/// A config of Gemma with the keys of older files.
+/// Creates a Gemma config with the keys of older files.
 fn gemma() -> Json {
     let mut config = config("gemma3_text");
     let fields = json!({
@@ -297,7 +297,7 @@ fn gemma() -> Json {
     config
 }
 
-/// The GGUF metadata of a config.
+/// Converts a config to GGUF metadata.
 fn described(config: &Json) -> Result<Gguf> {
     let config: Config = serde_json::from_value(config.clone()).unwrap();
     let mut writer = Writer::new();
@@ -328,7 +328,7 @@ fn windows_are_read_from_files_of_every_version() {
     };
     assert_eq!(pattern(&[1, 3, 5, 7]), Some(2));
     assert_eq!(pattern(&[5]), Some(6));
-    // No layer sees all keys, or all layers do.
+    // No layer attends to all keys, or all layers do.
     assert_eq!(pattern(&[]), Some(9));
     assert_eq!(pattern(&[0, 1, 2, 3, 4, 5, 6, 7]), None);
     for irregular in [&[0][..], &[2, 4], &[1, 3, 5]] {
@@ -398,7 +398,8 @@ fn a_folder_of_mistral_is_one_of_llama() {
     assert_eq!((narrow.window(0), llama.2.window(0)), (Some(8), None));
 }
 
-/// YaRN of a folder's config appears in the file, with the factor computed by the library.
+/// YaRN parameters of a folder's config appear in the GGUF file, with the factor that
+/// `transformers` computes.
 #[test]
 fn a_folder_with_yarn_has_its_numbers() {
     let with = |test: &str, scaling: Json, at: &str| {
@@ -411,7 +412,8 @@ fn a_folder_with_yarn_has_its_numbers() {
     let golden: Json = serde_json::from_str(&std::fs::read_to_string(root).unwrap()).unwrap();
     for (index, row) in golden.as_array().unwrap().iter().enumerate() {
         let given = &row["rope_parameters"];
-        // The golden models have 4096 positions, these 64: only explicit values are comparable.
+        // The golden models have 4,096 positions and these 64, so only explicit values are
+        // comparable.
         if given["factor"].is_null() || given["original_max_position_embeddings"].is_null() {
             continue;
         }
@@ -434,7 +436,7 @@ fn a_folder_with_yarn_has_its_numbers() {
     assert!(error.unwrap_err().to_string().contains("dynamic"));
 }
 
-/// The templates and end ids of a folder are kept in the model and in a quantised file.
+/// Templates and end ids of a folder appear in the opened model and in a quantised file.
 #[test]
 fn a_folder_has_its_templates_and_ends() {
     let mut tokenizer = tokenizer();
@@ -460,7 +462,7 @@ fn a_folder_has_its_templates_and_ends() {
     check(&Model::open(&place.0, warploom_models::gguf::Access::Mmap).unwrap());
     let out = place.0.join("out.gguf");
     let options = crate::quantize::QuantizeOptions {
-        format: Format::Plain(warploom::base::DType::F16),
+        format: Format::Plain(warploom_core::base::DType::F16),
         replace: false,
         threads: Some(1),
     };

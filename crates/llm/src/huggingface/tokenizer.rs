@@ -1,5 +1,6 @@
-//! Converts `tokenizer.json` to metadata: to GGUF's own keys for BPE of bytes or of SentencePiece's
-//! kind, or as a whole if they cannot express it.
+//! Converts `tokenizer.json` to GGUF metadata. Byte-level and SentencePiece BPE are written as
+//! GGUF's own keys; if these cannot express the tokenizer exactly, the whole JSON is embedded as
+//! well.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -17,21 +18,21 @@ use crate::tokenizer_json::{self, Pipeline, keys};
 use crate::vocabulary::{
     BYTE, CONTROL, MAX_TOKENS, NORMAL, UNKNOWN, UNUSED, USER_DEFINED, is_phi3,
 };
-use warploom::error::{Error, Result};
+use warploom::{Error, Result};
 use warploom_models::gguf::{Value, Writer};
 
-/// The units of tokens.
+/// The units that tokens are made of.
 enum Units {
-    /// Bytes, with GGUF's name of the pre-tokenizer.
+    /// Bytes, with GGUF's name for the pre-tokenizer.
     Bytes(&'static str),
     /// Characters, with byte fallback.
     Pieces {
-        /// Whether a space is put before the text.
+        /// Whether a space is prepended to the text.
         prefix: bool,
     },
 }
 
-/// The used fields of the optional `tokenizer_config.json`.
+/// The fields of the optional `tokenizer_config.json` that are used.
 #[derive(Default, Deserialize)]
 struct Extra {
     #[serde(default)]
@@ -43,10 +44,10 @@ struct Extra {
 }
 
 /// Writes the tokenizer's keys. If they cannot express tokenizer.json and its companion files, the
-/// whole JSON is added, and readers that support that key use it.
+/// whole JSON is added under a key of its own, and readers that support this key use it.
 ///
 /// # Errors
-/// Io, if the file is missing; unsupported, naming place and key, for an unsupported setting; bad
+/// Io if a file cannot be read; unsupported, naming file and key, for an unsupported setting; bad
 /// file, naming file and field, for an inconsistent vocabulary.
 pub(super) fn describe(folder: &Path, config: &Config, to: &mut Writer) -> Result<()> {
     let path = folder.join("tokenizer.json");
@@ -61,7 +62,7 @@ pub(super) fn describe(folder: &Path, config: &Config, to: &mut Writer) -> Resul
         Error::bad_file(format!("{}: {e}", folder.join("tokenizer_config.json").display()))
     })?;
     let (tokens, types) = vocabulary(&file, config).map_err(|e| e.context(&name))?;
-    // Unsupported parts are refused now, not by a reader of the written file.
+    // Unsupported settings are refused now, not by a reader of the written file.
     let pipeline = Pipeline::new(&file, tokens.len()).map_err(|e| e.context(&name))?;
     let units = units_of(&file);
 
@@ -78,7 +79,7 @@ pub(super) fn describe(folder: &Path, config: &Config, to: &mut Writer) -> Resul
             to.key("tokenizer.ggml.add_space_prefix", Value::Bool(*prefix))?;
             to.floats("tokenizer.ggml.scores", scores(&tokens, &merges).into_iter())?;
         }
-        // No reader mistakes this for a tokenizer that it supports.
+        // A name that no reader mistakes for a tokenizer that it supports.
         None => to.key("tokenizer.ggml.model", Value::String("huggingface"))?,
     }
     to.strings("tokenizer.ggml.tokens", tokens.iter().map(String::as_str))?;
@@ -119,12 +120,14 @@ pub(super) fn describe(folder: &Path, config: &Config, to: &mut Writer) -> Resul
     templates::describe(folder, &beside, to)
 }
 
-/// Files of other tokenizer libraries.
+/// Vocabulary files of other tokenizer libraries.
 const OTHERS: [&str; 6] =
     ["tokenizer.model", "spiece.model", "tekken.json", "vocab.json", "vocab.txt", "merges.txt"];
 
+/// Refuses a folder whose only tokenizer is that of a different library.
+///
 /// # Errors
-/// Unsupported, naming it, for a tokenizer of another kind in a folder without tokenizer.json.
+/// Unsupported, naming the file, if the folder has one of [`OTHERS`] but no tokenizer.json.
 fn other_kind(folder: &Path) -> Result<()> {
     let there = |name: &&&str| folder.join(name).is_file();
     match OTHERS.iter().find(there).filter(|_| !folder.join("tokenizer.json").is_file()) {
@@ -137,7 +140,7 @@ fn other_kind(folder: &Path) -> Result<()> {
     }
 }
 
-/// The score of each token: the earlier its merge, the higher.
+/// Computes the score of each token: the earlier its merge, the higher the score.
 fn scores(tokens: &[String], merges: &[[&str; 2]]) -> Vec<f32> {
     let mut first: HashMap<String, usize> = HashMap::with_capacity(merges.len());
     for (rank, pair) in merges.iter().enumerate() {
@@ -146,7 +149,7 @@ fn scores(tokens: &[String], merges: &[[&str; 2]]) -> Vec<f32> {
     tokens.iter().map(|token| first.get(token).map_or(0.0, |rank| -(*rank as f32))).collect()
 }
 
-/// The text and the type of every id, one for each row of the embedding.
+/// Returns the text and the type of every id; there is one id for each row of the embedding.
 fn vocabulary(file: &Json, config: &Config) -> Result<(Vec<String>, Vec<i32>)> {
     let bad = |what: String| Error::bad_file(what);
     let model = keys::object(&file["model"], "model")?;
@@ -199,7 +202,7 @@ fn vocabulary(file: &Json, config: &Config) -> Result<(Vec<String>, Vec<i32>)> {
     Ok((tokens, types))
 }
 
-/// Whether a post-processor adds no prefix or suffix.
+/// Returns whether a post-processor adds neither prefix nor suffix.
 fn processor_says_nothing(processor: &Json) -> bool {
     match processor.get("processors").and_then(Json::as_array) {
         Some(steps) => steps.iter().all(processor_says_nothing),
@@ -207,7 +210,8 @@ fn processor_says_nothing(processor: &Json) -> bool {
     }
 }
 
-/// The closest match among GGUF's own keys, if any.
+/// Returns the units of the tokenizer; `None` if GGUF's own keys cannot describe it even
+/// approximately.
 fn units_of(file: &Json) -> Option<Units> {
     let model = file["model"].as_object()?;
     if keys::model_kind(model).ok()? != "BPE" {
@@ -220,7 +224,7 @@ fn units_of(file: &Json) -> Option<Units> {
     }
 }
 
-/// Whether GGUF's own keys express the whole file.
+/// Returns whether GGUF's own keys express the whole file.
 fn says_all(file: &Json, units: &Units) -> bool {
     let model = &file["model"];
     let none = |value: &Json| value.is_null() || value == "";
@@ -248,7 +252,7 @@ fn says_all(file: &Json, units: &Units) -> bool {
             let unk = &model["unk_token"];
             let bytes = (0..=255u8).all(|byte| vocab.get(format!("<0x{byte:02X}>")).is_some());
             let unk = none(unk) || added.iter().any(|token| token["content"] == *unk);
-            // Metaspace checks for a space before it adds one.
+            // Metaspace prepends a space only if the text does not begin with one.
             let metaspace = file["pre_tokenizer"]["type"] == "Metaspace";
             bytes
                 && unk
@@ -260,7 +264,7 @@ fn says_all(file: &Json, units: &Units) -> bool {
     }
 }
 
-/// Whether a decoder writes tokens as GGUF's readers do.
+/// Returns whether a decoder converts tokens to text as readers of GGUF do.
 fn decodes_as_pieces(decoder: &Json, prefix: bool) -> bool {
     let strips = json!({"type": "Strip", "content": " ", "start": 1, "stop": 0});
     let mut want = vec![
@@ -272,7 +276,8 @@ fn decodes_as_pieces(decoder: &Json, prefix: bool) -> bool {
     decoder.is_null() || decoder["decoders"].as_array() == Some(&want)
 }
 
-/// Whether a space is put before the text, if spaces become U+2581 and the text is one word.
+/// Returns whether a space is prepended to the text; `None` unless spaces become U+2581 and the
+/// text is not split.
 fn pieces_of(file: &Json) -> Option<bool> {
     let (normalizer, pre_tokenizer) = (&file["normalizer"], &file["pre_tokenizer"]);
     let spells = |json: &Json, field: &str| {
@@ -294,7 +299,7 @@ fn pieces_of(file: &Json) -> Option<bool> {
     }
     match pre_tokenizer.get("type").and_then(Json::as_str) {
         None => {}
-        // Splits at spaces, of which none is left.
+        // A split at spaces, none of which is left.
         Some("Split") if replaced && is_space(pre_tokenizer) => {}
         Some("Metaspace") if spells(pre_tokenizer, "replacement") => {
             if pre_tokenizer.get("split").is_none_or(|split| split != false) {
@@ -308,7 +313,7 @@ fn pieces_of(file: &Json) -> Option<bool> {
     replaced.then_some(prefix)
 }
 
-/// GGUF's name of a pre-tokenizer.
+/// Returns GGUF's name for a pre-tokenizer, if there is one.
 fn pre_of(pre: &Json, ignore_merges: bool) -> Option<&'static str> {
     let steps: Vec<&Json> = match pre.get("type")?.as_str()? {
         "Sequence" => pre.get("pretokenizers")?.as_array()?.iter().collect(),
@@ -325,7 +330,8 @@ fn pre_of(pre: &Json, ignore_merges: bool) -> Option<&'static str> {
             _ => return None,
         }
     }
-    // The pattern is GPT-2's, unless earlier steps do the splitting.
+    // With `use_regex`, ByteLevel splits by GPT-2's pattern; otherwise only the earlier steps
+    // split.
     if last["type"] != "ByteLevel" || last["add_prefix_space"] != false {
         return None;
     }

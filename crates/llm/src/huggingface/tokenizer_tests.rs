@@ -1,4 +1,4 @@
-//! `tokenizer.json` of SentencePiece's kind in each of its variants.
+//! Tests variants of `tokenizer.json`: SentencePiece BPE and others.
 
 use serde_json::json;
 
@@ -12,7 +12,8 @@ fn golden() -> Json {
     serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap()
 }
 
-/// A file with the trained vocabulary, as the library's converter writes it.
+/// Creates a `tokenizer.json` with the trained vocabulary, as the converter of `transformers`
+/// writes it.
 fn file(golden: &Json, normalizer: Json, pre_tokenizer: Json) -> Json {
     let tokens: Vec<String> = serde_json::from_value(golden["tokens"].clone()).unwrap();
     let types: Vec<i32> = serde_json::from_value(golden["types"].clone()).unwrap();
@@ -37,10 +38,10 @@ fn file(golden: &Json, normalizer: Json, pre_tokenizer: Json) -> Json {
     })
 }
 
-/// A file of this name in a folder.
+/// A file in a folder: its name and contents.
 type Beside<'a> = (&'a str, &'a Json);
 
-/// The tokenizer of a folder with this file, for a model with that many rows.
+/// Converts a folder with this `tokenizer.json`, for a model with 642 embedding rows.
 fn tokenizer(test: &str, file: &Json) -> Result<(Gguf, Tokenizer)> {
     tokenizer_of(test, 642, &[("tokenizer.json", file)])
 }
@@ -98,8 +99,8 @@ fn each_way_of_writing_gives_the_same_ids() {
             if key == "with_prefix" && want.iter().skip(1).any(|id| [3, 4].contains(id)) {
                 continue;
             }
-            // A token of four spaces is no merge here, and Metaspace counts a space at the start of
-            // a text as its own prefix.
+            // No merge produces the token of four spaces here, and Metaspace takes a space at the
+            // start of the text for its own prefix.
             if text.contains("    ") || (name == "first" && text.starts_with([' ', '\u{2581}'])) {
                 continue;
             }
@@ -109,7 +110,7 @@ fn each_way_of_writing_gives_the_same_ids() {
         let mut want: Vec<i64> = serde_json::from_value(golden["types"].clone()).unwrap();
         want.extend([5, 5]);
         assert_eq!(types, want);
-        // Scores, for readers without merges for such a model, give the same order.
+        // The scores, for readers that use no merges, order the tokens in the same way.
         let scores: Vec<f32> = gguf.floats("tokenizer.ggml.scores").unwrap().collect();
         let theirs: Vec<f32> = serde_json::from_value(golden["scores"].clone()).unwrap();
         let made = |id: &usize| scores[*id] != 0.0;
@@ -131,8 +132,8 @@ fn ids(value: &Json) -> Vec<u32> {
     serde_json::from_value(value.clone()).unwrap()
 }
 
-/// Every variant becomes metadata that gives the ids of the Python package: by GGUF's own keys if
-/// they suffice, otherwise by the file itself.
+/// Every variant becomes metadata that produces the ids of the Python package: by GGUF's own keys
+/// if they suffice, otherwise by the embedded file.
 #[test]
 fn what_the_keys_cannot_say_is_carried_whole() {
     let cases = tokenizers("cases.json");
@@ -235,7 +236,7 @@ fn phi3_strips_by_its_name_where_a_file_cannot_say_so() {
     let text = "<s> a<|user|>\n \t<|end|>\u{a0}";
     let kept = encode(false, text);
     let stripped = encode(true, text);
-    // Not after <s>; nor characters that are not white space in C.
+    // Spaces after <s> are kept, and so are characters that are not white space in C.
     assert_eq!(stripped, encode(false, "<s> a<|user|><|end|>\u{a0}"));
     assert!(kept.len() > stripped.len() && kept[..2] == stripped[..2]);
 }

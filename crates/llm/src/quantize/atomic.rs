@@ -1,17 +1,18 @@
-//! Atomic files: complete or absent.
+//! Writes files atomically: a file is either complete or absent.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
 
-use warploom::error::{Error, Result};
+use warploom::{Error, Result};
 
-/// Writes a file of `need` bytes through `write` to a temporary file next to `path`, and moves it
-/// to `path` when it is completely on disk. After any failure the previous file at `path` is intact
-/// and no temporary file is left. Returns the result of `write`; for `None` nothing is moved.
+/// Calls `write` with a temporary file next to `path`, and moves the file to `path` once it is
+/// completely on disk. If that fails, or if `write` returns `None`, the previous file at `path` is
+/// intact and no temporary file is left. Returns the result of `write`. `need` is the size of the
+/// file in bytes, which the error for a full disk states.
 ///
 /// # Errors
-/// Errors of `write`; io, naming the file, for system errors; a full disk is named as such.
+/// The errors of `write`; io, naming the file, if the file system fails, such as on a full disk.
 pub(super) fn write<T>(
     path: &Path,
     need: u64,
@@ -37,7 +38,7 @@ pub(super) fn write<T>(
     Ok(written)
 }
 
-/// Removes an incomplete file.
+/// Removes an incomplete file on drop.
 struct Cleanup<'a>(&'a Path);
 
 impl Drop for Cleanup<'_> {
@@ -48,7 +49,8 @@ impl Drop for Cleanup<'_> {
     }
 }
 
-/// A new file in the folder of `path`: only within one file system is the move atomic.
+/// Creates a temporary file in the folder of `path`, since a move is atomic only within one file
+/// system.
 fn create(path: &Path) -> Result<(PathBuf, File)> {
     let name = path.file_name().ok_or_else(|| {
         Error::invalid(format!("{}: not the name of a file to write", path.display()))
@@ -61,7 +63,7 @@ fn create(path: &Path) -> Result<(PathBuf, File)> {
         let beside = path.with_file_name(beside);
         match OpenOptions::new().write(true).create_new(true).open(&beside) {
             Ok(file) => return Ok((beside, file)),
-            // Another thread of this process writes a file of this name.
+            // Another thread of this process is writing a file with this name.
             Err(e) if e.kind() == ErrorKind::AlreadyExists && number < 1000 => number += 1,
             Err(e) => {
                 let beside = beside.display();
@@ -71,7 +73,7 @@ fn create(path: &Path) -> Result<(PathBuf, File)> {
     }
 }
 
-/// The error with the file's name, and with a plain message if the disk is full.
+/// Adds the name of the file to an error, and a plain message if the disk is full.
 fn explain(error: Error, path: &Path, need: u64) -> Error {
     let source = std::error::Error::source(&error);
     let kind = source.and_then(|e| e.downcast_ref::<std::io::Error>()).map(|e| e.kind());

@@ -1,13 +1,14 @@
-//! Quantises a model: F32, F16 and BF16 weights of a GGUF file or a Hugging Face folder to a GGUF
-//! file of packed ones.
+//! Quantises a model: reads the F32, F16 and BF16 weights of a GGUF file or a Hugging Face folder
+//! and writes them to a GGUF file in a smaller format.
 //!
-//! Everything streams: a slice of rows at a time is decoded, packed on all cores, compared with the
-//! original, and written, so memory stays at some ten megabytes whatever the model's size. The new
-//! file appears only when complete (`atomic`).
+//! Weights are streamed: on each thread, a slice of rows is decoded, packed and compared with the
+//! original, and then written. This takes a few megabytes per thread, whatever the size of the
+//! model. The new file appears only when it is complete (`atomic`).
 //!
-//! Matrices take the wanted format. Vectors stay F32: they are small, and errors of a norm affect
-//! everything. Another format is used if rows are not a multiple of the block, and for the
-//! vocabulary's matrices with a ternary format, which they never have; the report says so.
+//! Matrices are written in the requested format. Vectors are written in F32, because they are small
+//! and an error in a norm affects every value. A matrix gets a different format if its rows are not
+//! a multiple of the block, or if the requested format is ternary and the matrix is the embedding
+//! or the output matrix; the report notes this.
 
 mod atomic;
 mod place;
@@ -17,12 +18,13 @@ use std::ops::ControlFlow;
 use std::path::Path;
 
 use source::{Source, Tensor};
-use warploom::base::{DType, Format};
-use warploom::error::{Error, Result};
-use warploom::quant;
+use warploom::{Error, Result};
+use warploom_core::base::{DType, Format};
+use warploom_core::quant;
 use warploom_models::gguf::{Value, Writer};
 
-/// Target formats, with llama.cpp's name for a file of each and its number in `general.file_type`.
+/// Target formats, each with llama.cpp's name for a file in that format and its value of
+/// `general.file_type`.
 pub const TARGETS: [(Format, &str, u32); 10] = [
     (Format::Q8_0, "Q8_0", 7),
     (Format::Q5_1, "Q5_1", 9),
@@ -36,23 +38,24 @@ pub const TARGETS: [(Format, &str, u32); 10] = [
     (Format::Plain(DType::F16), "F16", 1),
 ];
 
-/// Weights of a slice, per thread.
+/// Number of weights that a thread packs at a time.
 const SLICE: usize = 256 << 10;
 
 /// Quantisation settings.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct QuantizeOptions {
-    /// The format of matrices: one of [`TARGETS`].
+    /// The format for matrices: one of [`TARGETS`].
     pub format: Format,
-    /// Whether an existing output file is replaced. The input file never is.
+    /// Whether an existing output file may be replaced. An input file is never replaced.
     pub replace: bool,
-    /// Threads; `None` is one per core.
+    /// Number of threads; `None` uses one per core.
     pub threads: Option<usize>,
 }
 
 impl QuantizeOptions {
-    /// Matrices to this format, with one thread per core, into a new file.
+    /// Creates settings for this format, with one thread per core and without replacing an existing
+    /// file.
     pub fn new(format: Format) -> QuantizeOptions {
         QuantizeOptions { format, replace: false, threads: None }
     }
@@ -60,49 +63,51 @@ impl QuantizeOptions {
 
 crate::setters!(QuantizeOptions { format: Format, replace: bool, threads: Option<usize> });
 
-/// The result for a model.
+/// Result of quantising a model.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct QuantizeReport {
-    /// Every tensor, in the new file's order.
+    /// All tensors, in the order of the new file.
     pub tensors: Vec<TensorReport>,
-    /// Bytes of the original tensors.
+    /// Total size of the original tensors in bytes.
     pub bytes_before: u64,
-    /// Bytes of the new file.
+    /// Size of the new file in bytes.
     pub bytes_after: u64,
 }
 
-/// The result for a tensor.
+/// Result of quantising a tensor.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct TensorReport {
-    /// Its name in the new file.
+    /// Name in the new file.
     pub name: String,
-    /// Its sizes, outermost first.
+    /// Sizes, outermost first.
     pub shape: Vec<u64>,
     /// Original format.
     pub from: Format,
     /// New format.
     pub to: Format,
-    /// Why a matrix does not have the wanted format.
+    /// Why the new format of a matrix is not the requested one; `None` if it is, and for other
+    /// tensors.
     pub note: Option<String>,
-    /// Root mean square error of its values.
+    /// Root mean square error of the new values.
     pub rmse: f64,
-    /// Root mean square of its values, as the scale of `rmse`.
+    /// Root mean square of the original values, for comparison with `rmse`.
     pub rms: f64,
-    /// The largest absolute error.
+    /// Largest absolute error of a value.
     pub max_error: f64,
 }
 
-/// Quantises the model at `input`, a GGUF file or a Hugging Face folder (or a file in it), to the
-/// GGUF file `output`; if that is a link, to its target. `progress` receives the finished weights
-/// and their total; if it breaks, no file is left and the report is `None`.
+/// Quantises the model at `input`, which is a GGUF file, a Hugging Face folder or a file in such a
+/// folder, and writes the GGUF file `output` or, if that is a link, its target. `progress` receives
+/// the number of finished weights and their total; if it breaks, nothing is written and the result
+/// is `None`.
 ///
 /// # Errors
-/// Invalid, for a format that is no target, an output that exists, is the input or is no regular
-/// file, or a tensor with values outside the format's range; unsupported, for tensors that are
-/// already packed; bad file, for errors of the input; io, also for a full disk. No partial file
-/// remains after an error.
+/// Invalid if the format is not a target, if the output already exists, is an input or is not a
+/// regular file, or if a value is outside the range of its new format; unsupported if a tensor is
+/// already quantised; bad file if the input is not valid; io if reading or writing fails, such as
+/// on a full disk. No partial file remains after an error.
 pub fn quantize(
     input: &Path,
     output: &Path,
@@ -167,12 +172,12 @@ pub fn quantize(
     })
 }
 
-/// The plan for a tensor.
+/// Chooses the new format of a tensor, and returns its report without the measured errors.
 fn planned(tensor: &Tensor, wanted: Format) -> TensorReport {
     let ternary = matches!(wanted, Format::TQ1_0 | Format::TQ2_0);
     let vocabulary = ["token_embd.weight", "output.weight"].contains(&tensor.name.as_str());
     let columns = tensor.columns() as u64;
-    // The closest format that fits, if `wanted` does not.
+    // The first format whose blocks divide a row.
     let fitting = |first: Format| {
         let all = [first, Format::Q8_0, Format::Plain(DType::F16)];
         all.into_iter().find(|f| columns.is_multiple_of(f.block_len())).unwrap_or(Format::F32)
@@ -208,7 +213,8 @@ struct Part {
     sums: Sums,
 }
 
-/// Up to `threads` slices of `rows` rows from row `from` on, in order.
+/// Packs up to `threads` slices of `rows` rows each in parallel, starting at row `from`, and
+/// returns them in order.
 fn slices(
     source: &Source,
     tensor: &Tensor,
@@ -232,7 +238,7 @@ fn slices(
     })
 }
 
-/// Packs `count` rows and measures the error.
+/// Packs `count` rows from row `start` on and measures the error.
 fn pack(source: &Source, tensor: &Tensor, to: Format, start: usize, count: usize) -> Result<Part> {
     let mut bytes = Vec::new();
     for row in start..start + count {
@@ -252,7 +258,7 @@ fn pack(source: &Source, tensor: &Tensor, to: Format, start: usize, count: usize
     let bytes = quant::encode(to, &values)?;
     let mut back = vec![0.0; values.len()];
     quant::decode(to, &bytes, &mut back)?;
-    // Block formats refuse such values themselves; f16 has infinities and NaN.
+    // Encoders of block formats refuse such values, but f16 has infinities and NaN.
     if let Some(at) = back.iter().position(|v| !v.is_finite()) {
         let (value, column) = (values[at], at % tensor.columns());
         return Err(Error::invalid(format!("column {column} is {value}, which {to} cannot hold")));
@@ -262,7 +268,7 @@ fn pack(source: &Source, tensor: &Tensor, to: Format, start: usize, count: usize
     Ok(Part { rows: count, bytes, sums })
 }
 
-/// Error statistics.
+/// Error statistics of the values compared so far.
 #[derive(Clone, Copy, Debug, Default)]
 struct Sums {
     squares: f64,
@@ -293,7 +299,7 @@ impl Sums {
     }
 }
 
-/// An empty folder for one test.
+/// Creates an empty folder for one test.
 #[cfg(test)]
 fn test_folder(name: &str) -> std::path::PathBuf {
     let folder = std::env::temp_dir().join(format!("warploom-{name}-{}", std::process::id()));

@@ -1,17 +1,17 @@
-//! Checks the output path: never an input, and never anything other than a regular file.
+//! Checks the output path: it must not be an input, nor anything other than a regular file.
 
 use std::fs;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use crate::huggingface::Folder;
-use warploom::error::{Error, Result};
+use warploom::{Error, Result};
 
-/// The path to write for `output`: itself, or the target of a link.
+/// Returns the path to write: `output` itself, or its target if it is a link.
 ///
 /// # Errors
-/// Invalid, if a file exists and `replace` is not set, if it is an input, and for anything but a
-/// regular file: a folder, a device, a pipe, a dangling link; io.
+/// Invalid if the file exists and `replace` is false, if it is an input, or if it is not a regular
+/// file (for example a folder, a device, a pipe or a dangling link); io if it cannot be examined.
 pub(super) fn of(input: &Path, output: &Path, replace: bool) -> Result<PathBuf> {
     let shown = output.display();
     let failed = |e| Error::io(format!("{shown}: cannot look at it"), e);
@@ -43,8 +43,8 @@ pub(super) fn of(input: &Path, output: &Path, replace: bool) -> Result<PathBuf> 
     }
 }
 
-/// The files that a model may be read from: in a folder, those of its file types; of a split model,
-/// all parts.
+/// Returns the files that a model may be read from: in a folder, all files with a suitable
+/// extension; for a split model, all parts.
 fn inputs(input: &Path) -> Vec<PathBuf> {
     let is_folder = Folder::is_at(input);
     let name = input.file_name().unwrap_or_default().to_string_lossy();
@@ -70,7 +70,7 @@ fn inputs(input: &Path) -> Vec<PathBuf> {
     all
 }
 
-/// Identity of a file, equal for two paths of the same file only.
+/// Returns the identity of a file: equal for two paths only if they lead to the same file.
 #[cfg(unix)]
 fn identity(path: &Path) -> Option<(u64, u64)> {
     use std::os::unix::fs::MetadataExt;
@@ -135,7 +135,7 @@ mod tests {
                 let error = of(&input, &link, replace).unwrap_err();
                 assert!(error.to_string().contains("leads nowhere"), "{error}");
             }
-            // The target of a link is written, and the link stays.
+            // The target of a link is written, and the link is kept.
             fs::write(&target, "").unwrap();
             assert_eq!(of(&input, &link, true).unwrap(), target.canonicalize().unwrap());
             assert!(of(&input, &link, false).is_err());

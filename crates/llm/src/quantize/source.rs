@@ -1,11 +1,11 @@
-//! Reads the weights of a model, row by row.
+//! Reads the metadata and, row by row, the weights of the model to quantise.
 
 use std::path::Path;
 
 use crate::foreign;
 use crate::huggingface::Folder;
-use warploom::base::{DType, Format};
-use warploom::error::{Error, Result};
+use warploom::{Error, Result};
+use warploom_core::base::{DType, Format};
 use warploom_models::gguf::{Access, Gguf, TensorInfo, Writer};
 
 /// The model to quantise.
@@ -14,7 +14,7 @@ pub(super) enum Source {
     Folder(Box<Folder>),
 }
 
-/// One of its tensors, under its GGUF name.
+/// A tensor of the model.
 pub(super) struct Tensor {
     pub(super) name: String,
     /// Sizes, outermost first.
@@ -25,7 +25,7 @@ pub(super) struct Tensor {
 
 enum Place {
     Gguf(TensorInfo),
-    /// Index in the folder.
+    /// Index into [`Folder::tensors`].
     Folder(usize),
 }
 
@@ -38,7 +38,7 @@ impl Tensor {
         self.shape.last().copied().unwrap_or(1) as usize
     }
 
-    /// Number of rows of `columns` values.
+    /// Returns the number of rows, each of `columns` values.
     pub(super) fn rows(&self) -> usize {
         self.elements() as usize / self.columns()
     }
@@ -48,12 +48,12 @@ impl Tensor {
     }
 }
 
-/// Keys that describe the packing of a file: the new file has its own.
+/// Keys that describe how a file stores its tensors; the new file has its own.
 const OF_PACKING: [&str; 3] =
     ["general.file_type", "general.quantization_version", "general.alignment"];
 
 impl Source {
-    /// A folder, a file of a folder, or a GGUF file.
+    /// Opens a model: a folder, a file in a folder, or a GGUF file.
     pub(super) fn open(path: &Path) -> Result<Source> {
         match Folder::is_at(path) {
             true => Ok(Source::Folder(Box::new(Folder::open(path)?))),
@@ -65,7 +65,8 @@ impl Source {
         }
     }
 
-    /// The metadata, without the keys of the packing.
+    /// Writes the metadata of the model to `to`, without the keys that describe how a file stores
+    /// its tensors.
     pub(super) fn describe(&self, to: &mut Writer) -> Result<()> {
         match self {
             Source::Folder(folder) => folder.describe(to),
@@ -76,10 +77,10 @@ impl Source {
         }
     }
 
-    /// Every tensor, in order.
+    /// Returns all tensors, in order, with their GGUF names.
     ///
     /// # Errors
-    /// Unsupported, naming the tensor, for one that is already packed.
+    /// Unsupported, naming the tensor, if one is already quantised or of an unknown type.
     pub(super) fn tensors(&self) -> Result<Vec<Tensor>> {
         match self {
             Source::Folder(folder) => {
@@ -97,7 +98,7 @@ impl Source {
         }
     }
 
-    /// The bytes of a row.
+    /// Returns the bytes of a row.
     pub(super) fn row<'a>(&'a self, tensor: &'a Tensor, row: usize) -> Result<&'a [u8]> {
         match (self, &tensor.place) {
             (Source::Folder(folder), Place::Folder(index)) => {

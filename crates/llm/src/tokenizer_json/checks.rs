@@ -7,12 +7,12 @@ use serde_json::{Map, Value as Json, json};
 
 use super::keys::{model_kind, object};
 use super::regex::translated;
-use warploom::error::{Error, Result};
+use warploom::{Error, Result};
 
-/// Tokens of the model, with their ids.
+/// Returns the tokens of the model with their ids.
 ///
 /// # Errors
-/// Bad file, naming the place.
+/// Bad file, naming the token or element, if the vocabulary is not valid.
 pub(crate) fn model_tokens(model: &Map<String, Json>) -> Result<Vec<(&str, u32)>> {
     let id_of = |id: Option<u64>, token: &str| {
         id.and_then(|id| u32::try_from(id).ok()).ok_or_else(|| {
@@ -40,8 +40,8 @@ pub(crate) fn model_tokens(model: &Map<String, Json>) -> Result<Vec<(&str, u32)>
     }
 }
 
-/// The pair of a merge, in the formats of old and new files. `None` for an empty line and the
-/// version line of an old file.
+/// Parses a merge, in the format of old or new files. `None` if it is not a pair, such as an empty
+/// line or the version line of an old file.
 pub(crate) fn merge(merge: &Json) -> Option<[&str; 2]> {
     match merge {
         Json::String(text) if text.starts_with("#version") => None,
@@ -50,11 +50,11 @@ pub(crate) fn merge(merge: &Json) -> Option<[&str; 2]> {
     }
 }
 
-/// The file as `tokenizers` accepts it: parts not needed for encoding are removed, and required
-/// defaults are added.
+/// Converts a file to one that `tokenizers` accepts: removes parts that encoding does not need, and
+/// adds required defaults.
 ///
 /// # Errors
-/// Bad file or unsupported, naming the place, for parts that the library cannot handle.
+/// Bad file or unsupported, naming the part, if the library cannot handle it.
 pub(super) fn for_library(file: &Json) -> Result<Json> {
     let mut model = object(&file["model"], "model")?.clone();
     let kind = model_kind(&model)?;
@@ -143,8 +143,8 @@ fn check_model(kind: &str, model: &mut Map<String, Json>) -> Result<()> {
     Ok(())
 }
 
-/// Checks a normaliser or pre-tokenizer and its steps, and translates expressions to the syntax of
-/// the engine that runs them.
+/// Checks a normaliser or pre-tokenizer and its steps, and translates their regular expressions to
+/// the syntax of the engine that runs them.
 fn check_step(part: &str, steps: &str, step: &mut Json) -> Result<()> {
     for inner in step.get_mut(steps).and_then(Json::as_array_mut).into_iter().flatten() {
         check_step(part, steps, inner)?;
@@ -178,7 +178,7 @@ fn check_step(part: &str, steps: &str, step: &mut Json) -> Result<()> {
     }
 }
 
-/// Checks that a lookup in a compiled character map stays in bounds for every text.
+/// Checks that lookups in a compiled character map stay in bounds for every text.
 fn check_charsmap(text: &str) -> Result<()> {
     let bad = |what: &str| Error::bad_file(format!("Precompiled: precompiled_charsmap: {what}"));
     let bytes = base64(text).ok_or_else(|| bad("no base64"))?;

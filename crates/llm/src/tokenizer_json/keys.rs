@@ -6,26 +6,28 @@
 
 use serde_json::{Map, Value as Json};
 
-use warploom::error::{Error, Result};
+use warploom::{Error, Result};
 
-/// The handling of a key.
+/// How a key is handled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Rule {
     /// Read and applied.
     Honoured,
-    /// Ignored, for this reason: the ids of a prompt do not depend on it.
+    /// Ignored for the given reason; the ids of a prompt do not depend on the key.
     NoEffect(&'static str),
-    /// Allowed with these values, written as JSON, or `null`; refused with others, for this reason.
+    /// Allowed if the value is `null` or one of these, written as JSON; otherwise refused for the
+    /// given reason.
     Only(&'static [&'static str], &'static str),
-    /// Refused, for this reason; `null` counts as absent.
+    /// Refused for the given reason, unless the value is `null`.
     Refused(&'static str),
 }
 use Rule::{Honoured, NoEffect, Only, Refused};
 
-/// One key.
+/// How one key of an object is handled.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Row {
-    /// The object that contains it: the part of the file and its kind, if the part has kinds.
+    /// The object that contains the key: a part of the file, followed by its kind if the part has
+    /// kinds.
     pub(crate) section: &'static str,
     pub(crate) key: &'static str,
     pub(crate) rule: Rule,
@@ -40,14 +42,14 @@ const OUTPUT: Rule = NoEffect("it changes decoded text; a stream cannot take tex
 const ELSEWHERE: Rule = NoEffect("tokenizer.json specifies it");
 const CALLS: Rule = NoEffect("an argument of calls, without a meaning in a file");
 
-/// Rows of one object.
+/// Builds the rows of the table, which are written grouped by object.
 macro_rules! rows {
     ($($section:literal { $($key:literal: $rule:expr),* $(,)? })*) => {
         &[$($(Row { section: $section, key: $key, rule: $rule },)*)*]
     };
 }
 
-/// The table. `type` of a section says whether the kind is supported.
+/// All keys. A kind of a part is known if its section has a row for `type`.
 pub(crate) static TABLE: &[Row] = rows! {
     "tokenizer.json" {
         "version": Only(&["\"1.0\""], "another version of the format"),
@@ -201,15 +203,15 @@ pub(crate) static TABLE: &[Row] = rows! {
     }
 };
 
-/// The rule of a key, if the table has it.
+/// Returns the rule for a key; `None` if the table does not have it.
 pub(crate) fn rule(section: &str, key: &str) -> Option<Rule> {
     TABLE.iter().find(|row| row.section == section && row.key == key).map(|row| row.rule)
 }
 
-/// Checks the keys of an object against the rows of `section`; `unknown` allows others.
+/// Checks the keys of an object against the rows of `section`. `unknown` allows keys without a row.
 ///
 /// # Errors
-/// Unsupported, naming place and key, for a refused or unknown key.
+/// Unsupported, naming `at` and the key, if a key is refused, or is unknown and not allowed.
 pub(crate) fn check_keys(
     section: &str,
     at: &str,
@@ -236,7 +238,7 @@ pub(crate) fn check_keys(
     Ok(())
 }
 
-/// Parts of tokenizer.json that have kinds, and the key of the steps of a sequence.
+/// Parts of tokenizer.json that have kinds, each with the key for the steps of its kind `Sequence`.
 const PARTS: [(&str, &str); 4] = [
     ("normalizer", "normalizers"),
     ("pre_tokenizer", "pretokenizers"),
@@ -247,8 +249,8 @@ const PARTS: [(&str, &str); 4] = [
 /// Checks every key of a tokenizer.json.
 ///
 /// # Errors
-/// Bad file, naming the place, if an object is missing or has another type; unsupported, naming
-/// place and key, for a refused or unknown key.
+/// Bad file, naming the object, if an object is missing or has the wrong type; unsupported, naming
+/// the object and the key, if a key is refused or unknown.
 pub(crate) fn check_file(file: &Json) -> Result<()> {
     let top = object(file, "tokenizer.json")?;
     check_keys("tokenizer.json", "tokenizer.json", top, false)?;
@@ -270,7 +272,7 @@ pub(crate) fn check_file(file: &Json) -> Result<()> {
     check_keys(&format!("model {kind}"), &format!("model {kind}"), model, false)
 }
 
-/// The kind of a model; implied in old files.
+/// Returns the kind of a model, which old files only imply.
 pub(crate) fn model_kind(model: &Map<String, Json>) -> Result<&'static str> {
     const KINDS: [&str; 4] = ["BPE", "WordPiece", "WordLevel", "Unigram"];
     match model.get("type") {
@@ -286,7 +288,7 @@ pub(crate) fn model_kind(model: &Map<String, Json>) -> Result<&'static str> {
     }
 }
 
-/// Checks a part and its steps.
+/// Checks the keys of a part and of its steps.
 fn check_part(part: &str, steps: &str, at: &str, value: &Json) -> Result<()> {
     if value.is_null() {
         return Ok(());
@@ -314,7 +316,7 @@ fn check_part(part: &str, steps: &str, at: &str, value: &Json) -> Result<()> {
     Ok(())
 }
 
-/// A value as an object.
+/// Returns a value as an object, or an error that names `at`.
 pub(crate) fn object<'a>(value: &'a Json, at: &str) -> Result<&'a Map<String, Json>> {
     value.as_object().ok_or_else(|| Error::bad_file(format!("{at}: not an object")))
 }

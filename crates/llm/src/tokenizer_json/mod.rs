@@ -1,11 +1,12 @@
-//! tokenizer.json of `tokenizers`, with the behaviour of that library.
+//! Reads tokenizer.json, the format of the `tokenizers` library, and encodes and decodes as that
+//! library does.
 //!
-//! GGUF's own keys describe two kinds of tokenizer. For features beyond them (normalisers, added
-//! tokens that strip white space, WordPiece, Unigram) a file carries the whole JSON, under the key
-//! `tokenizer.huggingface.json`. `keys` is the table of keys that are honoured, without effect or
-//! refused; `checks` refuses parts that would make the library panic or loop; `pipeline` encodes,
-//! with its own search for added tokens, because no message may name a control token; `texts`
-//! returns the text of each token.
+//! GGUF's own keys describe two kinds of tokenizer. For other features (normalisers, added tokens
+//! that strip white space, WordPiece, Unigram) a file contains the whole JSON, under the key
+//! `tokenizer.huggingface.json`. `keys` is the table of the keys that are honoured, have no effect
+//! or are refused; `checks` refuses parts that would make the library panic or loop; `pipeline`
+//! encodes, with its own search for added tokens, because the text of a message must never become a
+//! control token; `texts` returns the text of each token.
 
 mod checks;
 pub(crate) mod keys;
@@ -19,5 +20,5 @@ mod tests;
 pub(crate) use checks::{merge, model_tokens};
 pub(crate) use pipeline::{Guard, Pipeline};
 
-/// GGUF's key for the whole file.
+/// GGUF key of the whole JSON.
 pub(crate) const KEY: &str = "tokenizer.huggingface.json";

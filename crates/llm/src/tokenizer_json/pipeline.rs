@@ -1,7 +1,7 @@
-//! Encoding with the parts of a tokenizer.json.
+//! Encodes text with the parts of a tokenizer.json.
 //!
-//! Normaliser, pre-tokenizer and model are the library's. The search for added tokens reimplements
-//! its rule in two rounds (in the raw text, then in the normalised rest), because no control token
+//! Normaliser, pre-tokenizer and model are those of `tokenizers`. Its search for added tokens, in
+//! the raw text and then in the normalised rest, is reimplemented here, because no control token
 //! may be found in the text of a message.
 
 use std::collections::{HashMap, HashSet};
@@ -19,24 +19,24 @@ use super::checks::{for_library, merge, model_tokens};
 use super::keys::{check_file, object};
 use super::texts::Texts;
 use crate::vocabulary::{MAX_SPECIALS, Special, longest_special};
-use warploom::error::{Error, Result};
+use warploom::{Error, Result};
 
 type Tokens = Vec<(NormalizedString, Option<Vec<Token>>)>;
 
-/// Limits on added tokens.
+/// Limits on the added tokens that are found in a text.
 pub(crate) struct Guard<'a> {
-    /// Ascending offsets at which no control token may begin, and which none may span.
+    /// Ascending byte offsets at which no control token may begin, and which none may span.
     pub(crate) marks: &'a [usize],
     /// Whether control tokens are parsed.
     pub(crate) parse_special: bool,
-    /// Start of the text to encode; the text before is already encoded.
+    /// Byte offset at which encoding starts; the text before it is already encoded.
     pub(crate) from: usize,
-    /// The token right before `from`.
+    /// Last token of the text before `from`.
     pub(crate) before: Option<u32>,
 }
 
 impl Guard<'_> {
-    /// Whether a control token is allowed at this part of a normalised text.
+    /// Returns whether a control token may stand for this byte range of a normalised text.
     fn allows(&self, text: &NormalizedString, part: Range<usize>) -> bool {
         let start = text.offsets_original().0;
         let original = text.convert_offsets(Part::Normalized(part));
@@ -51,30 +51,30 @@ impl Guard<'_> {
 /// A tokenizer.json, ready for encoding.
 pub(crate) struct Pipeline {
     inner: tokenizers::Tokenizer,
-    /// Found in the raw text.
+    /// Added tokens that are found in the raw text.
     plain: Added,
-    /// Found in the normalised text.
+    /// Added tokens that are found in the normalised text.
     normalized: Added,
     texts: Texts,
     prefix: Vec<u32>,
     suffix: Vec<u32>,
-    /// The model drops text without a token.
+    /// Whether the model drops text without a token.
     drops: bool,
     /// Control tokens that the model itself can produce from their names.
     spelled: HashSet<u32>,
     word: SysRegex,
 }
 
-/// Added tokens, by first byte, in the order of [`longest_special`].
+/// Added tokens by first byte, in the order that [`longest_special`] needs.
 #[derive(Default)]
 struct Added(HashMap<u8, Vec<Special>>);
 
 impl Pipeline {
-    /// Reads a file whose ids must be below `count`.
+    /// Builds the pipeline of a file, whose ids must be below `count`.
     ///
     /// # Errors
-    /// Unsupported, naming place and key, for refused keys; bad file, naming the place, for
-    /// inconsistent contents.
+    /// Unsupported, naming the object and the key, if a key is refused; bad file, naming the field,
+    /// if the contents are inconsistent.
     pub(crate) fn new(file: &Json, count: usize) -> Result<Pipeline> {
         check_file(file)?;
         let texts = Texts::new(file)?;
@@ -105,29 +105,29 @@ impl Pipeline {
         Ok(Pipeline { inner, plain, normalized, texts, prefix, suffix, drops, spelled, word })
     }
 
-    /// The tokens before and after a text.
+    /// Returns the tokens to put before and after a text.
     pub(crate) fn around(&self) -> (&[u32], &[u32]) {
         (&self.prefix, &self.suffix)
     }
 
-    /// The names of control tokens, as they appear in text.
+    /// Returns an iterator over the names of control tokens, as they appear in text.
     pub(crate) fn control_names(&self) -> impl Iterator<Item = &str> {
         let all = self.plain.0.values().chain(self.normalized.0.values());
         all.flatten().filter(|s| !s.always).map(|s| s.text.as_str())
     }
 
-    /// Whether text other than its name can become a control token, because a normaliser makes them
-    /// equal.
+    /// Returns whether text other than the name of a control token can become that token, because a
+    /// normaliser makes the two equal.
     pub(crate) fn names_vary(&self) -> bool {
         let mut all = self.normalized.0.values().flatten();
         let controls = !self.spelled.is_empty() || all.any(|special| !special.always);
         self.inner.get_normalizer().is_some() && controls
     }
 
-    /// Bytes of all tokens up to `count`, and the end of each.
+    /// Returns the concatenated bytes of the first `count` tokens, and the end offset of each.
     ///
     /// # Errors
-    /// Unsupported, if an expression of the decoder fails.
+    /// Unsupported if a regular expression of the decoder fails.
     pub(crate) fn texts(&self, count: usize) -> Result<(Vec<u8>, Vec<usize>)> {
         let mut bytes = Vec::new();
         let mut ends = Vec::with_capacity(count);
@@ -138,7 +138,8 @@ impl Pipeline {
         Ok((bytes, ends))
     }
 
-    /// The bytes of a token, as the first of a text or later; special tokens write none.
+    /// Returns the bytes of a token, which may depend on whether it is the first of a text. Empty
+    /// for special tokens.
     fn text(&self, id: u32, first: bool) -> Result<Vec<u8>> {
         match self.inner.id_to_token(id) {
             Some(token) if !self.writes_nothing(id) => self.texts.of(&token, first),
@@ -151,10 +152,10 @@ impl Pipeline {
         added.get(&id).is_some_and(|token| token.special)
     }
 
-    /// The bytes of a whole text, from the decoder of the file.
+    /// Decodes a whole text with the decoder of the file.
     ///
     /// # Errors
-    /// Unsupported, if an expression of the decoder fails.
+    /// Unsupported if a regular expression of the decoder fails.
     pub(crate) fn decode(&self, ids: &[u32]) -> Result<Vec<u8>> {
         let mut bytes = Vec::new();
         let mut first = true;
@@ -165,10 +166,11 @@ impl Pipeline {
         Ok(self.texts.trimmed(&bytes).to_vec())
     }
 
-    /// The ids of a text, without prefix and suffix.
+    /// Converts a text to token ids, without prefix and suffix.
     ///
     /// # Errors
-    /// Invalid, naming the place, if the vocabulary has no token for a part of it.
+    /// Invalid if the vocabulary has no token for a part of the text, or only a control token that
+    /// is not allowed there.
     pub(crate) fn encode(&self, text: &str, guard: &Guard<'_>) -> Result<Vec<u32>> {
         self.encoded(text, guard).map_err(|e| Error::invalid(format!("text: {e}")))
     }
@@ -191,8 +193,9 @@ impl Pipeline {
         Ok(encoding.get_ids().to_vec())
     }
 
-    /// The tokens of a part of text. If the model has a control token's name in its own vocabulary,
-    /// the name is split after its first character wherever no control token is allowed.
+    /// Tokenises a part of a text with the model. If the model's own vocabulary has the name of a
+    /// control token, the name is split after its first character wherever that token is not
+    /// allowed.
     fn model_tokens(
         &self,
         text: &NormalizedString,
@@ -214,8 +217,8 @@ impl Pipeline {
         Ok(done)
     }
 
-    /// Tokenises a text with the model; also returns where to split it, if the result contains
-    /// control tokens that a text must not produce.
+    /// Tokenises a text with the model. Also returns the byte offsets at which to split it because
+    /// the result contains control tokens that are not allowed there.
     fn tokens_and_cuts(
         &self,
         text: &NormalizedString,
@@ -244,7 +247,8 @@ impl Pipeline {
         Ok((tokens, cuts))
     }
 
-    /// Start of the text: after the white space that the token before it strips.
+    /// Returns the byte offset at which encoding starts: `from`, or the end of the white space
+    /// there if the token before it strips white space.
     fn begin(&self, text: &str, guard: &Guard<'_>) -> usize {
         let rest = text.get(guard.from..).unwrap_or_default();
         let mut all = self.plain.0.values().chain(self.normalized.0.values()).flatten();
@@ -256,7 +260,8 @@ impl Pipeline {
         }
     }
 
-    /// Splits a text at the added tokens found from `from` on; the text before is done.
+    /// Splits a text at the added tokens found from byte `from` on; the text before it is already
+    /// encoded.
     fn split(
         &self,
         added: &Added,
@@ -283,14 +288,14 @@ impl Pipeline {
         parts.into_iter().map(cut).collect()
     }
 
-    /// Whether a character is a word character, as in `\w`.
+    /// Returns whether a character is a word character, as in `\w`.
     fn is_word(&self, c: char) -> bool {
         let mut buffer = [0; 4];
         self.word.find_iter(c.encode_utf8(&mut buffer)).next().is_some()
     }
 }
 
-/// The parts of a text between split positions, the last one first.
+/// Splits a text at ascending byte offsets, and returns the parts last to first.
 fn cut_at(text: &NormalizedString, cuts: &[usize]) -> tokenizers::Result<Vec<NormalizedString>> {
     let ends = cuts.iter().copied().chain([text.get().len()]);
     let starts = [0].into_iter().chain(cuts.iter().copied());
@@ -303,7 +308,7 @@ fn cut_at(text: &NormalizedString, cuts: &[usize]) -> tokenizers::Result<Vec<Nor
 /// The kind of a part of a text.
 enum Found {
     Text,
-    /// Encoded already.
+    /// Already encoded.
     Done,
     Token(u32),
 }
@@ -317,15 +322,15 @@ impl Added {
 
     fn sort(&mut self) {
         for list in self.0.values_mut() {
-            // Of tokens that a normaliser makes equal the first of the file counts, and the last
-            // of the list is found.
+            // Of tokens that a normaliser makes equal, the first in the file must win, and the
+            // search finds the last in the list.
             list.reverse();
             list.sort_by(|a, b| a.text.cmp(&b.text));
         }
     }
 
-    /// The parts of a text from `from` on: at each position the longest token, then the text after
-    /// it.
+    /// Appends the parts of a text from byte `from` on: the longest added token at each position,
+    /// and the text between these tokens.
     fn find(
         &self,
         text: &str,
@@ -369,7 +374,7 @@ impl Added {
     }
 }
 
-/// The added tokens that are found in raw text, and those found in normalised text.
+/// Reads the added tokens: those found in raw text, then those found in normalised text.
 fn added(file: &Json, inner: &tokenizers::Tokenizer, count: usize) -> Result<[Added; 2]> {
     let mut found = [Added::default(), Added::default()];
     let bad = |what: String| Err(Error::bad_file(format!("added_tokens: {what}")));
@@ -389,7 +394,7 @@ fn added(file: &Json, inner: &tokenizers::Tokenizer, count: usize) -> Result<[Ad
         let flag = |name: &str| token.get(name).and_then(Json::as_bool).unwrap_or(false);
         let normalized = flag("normalized");
         let text = match normalized {
-            // In normalised form.
+            // The content in normalised form.
             true => inner.get_added_vocabulary().simple_id_to_token(id),
             false => Some(content.to_owned()),
         };
@@ -407,8 +412,8 @@ fn added(file: &Json, inner: &tokenizers::Tokenizer, count: usize) -> Result<[Ad
     Ok(found)
 }
 
-/// Control tokens that the model itself can produce from their names; the unknown token is not one
-/// of them.
+/// Returns the control tokens, other than the unknown token, that the model itself can produce from
+/// their names.
 fn spelled(file: &Json) -> Result<HashSet<u32>> {
     let model = object(&file["model"], "model")?;
     let ids: HashMap<&str, u32> = model_tokens(model)?.into_iter().collect();
@@ -428,7 +433,7 @@ fn spelled(file: &Json) -> Result<HashSet<u32>> {
     Ok(found.filter(|id| Some(u64::from(*id)) != unk).collect())
 }
 
-/// The ids that a post-processor puts before and after a text.
+/// Returns the ids that a post-processor puts before and after a text.
 fn around(
     processor: &Json,
     id_of_token: &dyn Fn(&str) -> Option<u32>,

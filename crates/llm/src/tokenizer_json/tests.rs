@@ -1,4 +1,4 @@
-//! Small tokenizers of every kind against the ids of the Python package, the table of keys, and
+//! Compares small tokenizers of every kind with the Python package, and tests the table of keys and
 //! malicious files.
 
 use std::collections::HashSet;
@@ -8,7 +8,7 @@ use serde_json::{Map, Value as Json, json};
 
 use super::keys::{Rule, TABLE, check_file, check_keys, rule};
 use super::{Guard, Pipeline};
-use warploom::error::Result;
+use warploom::Result;
 
 fn read(name: &str) -> Json {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/golden/tokenizers");
@@ -17,7 +17,7 @@ fn read(name: &str) -> Json {
     serde_json::from_str(&text).unwrap()
 }
 
-/// The file of a row, with its patch applied.
+/// Reads the file of a row and applies its patch.
 fn file_of(row: &Json) -> Json {
     let mut file = read(&format!("{}.json", row["file"].as_str().unwrap()));
     for (part, value) in row["patch"].as_object().into_iter().flatten() {
@@ -281,7 +281,7 @@ fn a_text_goes_on_where_its_beginning_was_encoded() {
     }
 }
 
-/// Files with a part replaced by another one: read or refused, never a panic.
+/// Files with random changes are read or refused, and never cause a panic.
 #[test]
 fn files_with_anything_anywhere_are_read_or_refused() {
     let mut seed = 46u64;
@@ -327,7 +327,7 @@ fn files_with_anything_anywhere_are_read_or_refused() {
     assert!(ok > 50 && bad > 50, "{ok} {bad}");
 }
 
-/// Replaces, renames or removes a value at a place.
+/// Replaces, renames or removes a random value inside `value`.
 fn mutate(value: &mut Json, values: &[Json], draw: &mut impl FnMut(usize) -> usize) {
     let inner = match value {
         Json::Array(list) if !list.is_empty() => {
@@ -362,7 +362,7 @@ fn every_key_of_the_golden_files_passes() {
     }
 }
 
-/// As in `tokenizers`, where a search finds the first of equal patterns.
+/// As in `tokenizers`, the search finds the first of equal added tokens.
 #[test]
 fn of_added_tokens_made_equal_the_first_counts() {
     let mut file = read("words.json");

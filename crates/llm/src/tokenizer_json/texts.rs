@@ -1,7 +1,7 @@
-//! The text of each token: the decoder of a tokenizer.json, applied token by token.
+//! Applies the decoder of a tokenizer.json to one token at a time.
 //!
-//! `tokenizers` decodes a whole list at once, but a stream has none. Every supported decoder writes
-//! a token the same at every position except the first.
+//! `tokenizers` decodes a whole list of tokens at once, but a stream never has the whole list.
+//! Every supported decoder writes the same text for a token at every position except the first.
 
 use serde_json::Value as Json;
 use tokenizers::normalizers::replace::Replace;
@@ -9,52 +9,55 @@ use tokenizers::{Decoder, decoders::wordpiece::cleanup};
 
 use super::regex::translated;
 use crate::vocabulary::byte_of;
-use warploom::error::{Error, Result};
+use warploom::{Error, Result};
 
-/// One step, applied to one token.
+/// One step of a decoder, applied to one token.
 enum Step {
-    /// The byte alphabet; a token not written in it is literal.
+    /// Maps the byte alphabet to bytes; a token with other characters is left unchanged.
     ByteLevel,
-    /// `<0x00>` to `<0xFF>` are bytes.
+    /// Converts each of the tokens `<0x00>` to `<0xFF>` to a byte.
     ByteFallback,
     Replace(Box<Replace>),
-    /// This character is a space, but dropped in the first token if `skips`.
+    /// Replaces each `space` character with a space; in the first token, removes them instead if
+    /// `skips` is true.
     Metaspace {
         space: char,
         skips: bool,
     },
-    /// Tokens with the prefix continue a word, others begin one.
+    /// Removes `prefix` from tokens that continue a word, and puts a space before those that begin
+    /// one. Leaves the first token unchanged.
     WordPiece {
         prefix: String,
         cleanup: bool,
     },
-    /// A space before each token but the first.
+    /// Puts a space before each token but the first.
     Apart,
-    /// Strips up to a number of a character at the start of the token.
+    /// Strips up to `count` occurrences of `content` from the start of the token.
     Strip {
         content: char,
         count: usize,
     },
 }
 
-/// The texts of tokens.
+/// The decoder of a file, for single tokens.
 pub(super) struct Texts {
     steps: Vec<Step>,
-    /// Applied to the whole text: strips up to a number of a character at the start.
+    /// Characters to strip from the start of the whole text, each with its maximum count.
     strips: Vec<(char, usize)>,
 }
 
-/// A partly decoded token: text, or bytes that are no longer text.
+/// A partly decoded token: text, or bytes, which are final.
 enum Piece {
     Text(String),
     Bytes(Vec<u8>),
 }
 
 impl Texts {
-    /// The decoder of a file; without one, the inverse of its pre-tokenizer.
+    /// Reads the decoder of a file; without one, inverts its normaliser and pre-tokenizer.
     ///
     /// # Errors
-    /// Unsupported, naming the step, if a token's text would depend on more than its position.
+    /// Unsupported, naming the step, if the text of a token would depend on more than whether it is
+    /// the first; bad file, naming the field, if a step is not valid.
     pub(super) fn new(file: &Json) -> Result<Texts> {
         let mut texts = Texts { steps: Vec::new(), strips: Vec::new() };
         let mut fused = false;
@@ -128,10 +131,10 @@ impl Texts {
         Ok(())
     }
 
-    /// The bytes of a token, as the first of a text or later.
+    /// Returns the bytes of a token, which may depend on whether it is the first of a text.
     ///
     /// # Errors
-    /// Unsupported, if an expression of the file fails.
+    /// Unsupported if a regular expression of the file fails.
     pub(super) fn of(&self, token: &str, first: bool) -> Result<Vec<u8>> {
         let mut piece = Piece::Text(token.to_owned());
         for step in &self.steps {
@@ -144,7 +147,7 @@ impl Texts {
         })
     }
 
-    /// A whole text with the start stripped.
+    /// Strips from the start of a whole text the characters that the decoder removes there.
     pub(super) fn trimmed<'a>(&self, mut text: &'a [u8]) -> &'a [u8] {
         for (content, count) in &self.strips {
             let mut buffer = [0; 4];
@@ -199,7 +202,7 @@ impl Step {
     }
 }
 
-/// The inverse of a file's parts if it has no decoder.
+/// Returns the steps that invert the normaliser and the pre-tokenizer of a file without a decoder.
 fn implied(file: &Json) -> Vec<Step> {
     let mut kinds = Vec::new();
     for (part, steps) in [("normalizer", "normalizers"), ("pre_tokenizer", "pretokenizers")] {
@@ -225,7 +228,7 @@ fn implied(file: &Json) -> Vec<Step> {
     }
 }
 
-/// The steps of a part, with sequences flattened.
+/// Appends the steps of a part to `to`, with sequences flattened.
 fn flatten<'a>(step: &'a Json, steps: &str, to: &mut Vec<&'a Json>) {
     match step.get(steps).and_then(Json::as_array) {
         Some(inner) => inner.iter().for_each(|step| flatten(step, steps, to)),

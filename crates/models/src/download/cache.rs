@@ -1,5 +1,5 @@
-//! The hub's cache layout: `models--org--name/{blobs,refs,snapshots}`. A snapshot's files are links
-//! to blobs, so that versions share common files.
+//! Reads and writes the hub's cache, in the layout `models--org--name/{blobs,refs,snapshots}`. A
+//! snapshot's files are links to blobs, so that versions share common files.
 
 use std::fs::{self, File};
 use std::io::ErrorKind;
@@ -8,12 +8,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use warploom_core::error::{Error, Result};
 
-/// Longest file name in bytes.
+/// Maximum bytes of a file name with its folders.
 const MAX_PATH: usize = 512;
-/// Deepest nesting of folders that is searched.
+/// Maximum depth of the nested folders in a snapshot that are searched.
 const MAX_LEVELS: usize = 8;
 
-/// Whether a server-provided name stays inside the folder it is joined to, on any system.
+/// Returns whether a name from the server stays inside the folder that it is joined to, on any
+/// system.
 pub(super) fn is_safe(name: &str) -> bool {
     let parts = || name.split('/');
     !name.is_empty()
@@ -24,13 +25,13 @@ pub(super) fn is_safe(name: &str) -> bool {
         && Path::new(name).components().all(|part| matches!(part, Component::Normal(_)))
 }
 
-/// A unique temporary name for an incomplete file, so that no other thread or process writes it.
+/// Returns a temporary name for an incomplete file, which no other thread or process uses.
 fn unfinished() -> String {
     static COUNT: AtomicU64 = AtomicU64::new(0);
     format!("{}-{}.new", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed))
 }
 
-/// A system error about a path.
+/// Converts a system error to one that names the action and the path.
 pub(super) fn io(action: &str, path: &Path, error: std::io::Error) -> Error {
     Error::io(format!("{}: cannot {action}", path.display()), error)
 }
@@ -43,7 +44,7 @@ pub(super) struct Repo {
 }
 
 impl Repo {
-    /// The folder of `org/name`.
+    /// Returns the repository `org/name`; creates no folders.
     pub(super) fn new(cache: &Path, name: &str) -> Repo {
         let folder = format!("models--{}", name.replace('/', "--"));
         Repo {
@@ -76,8 +77,8 @@ impl Repo {
         self.folder.join("snapshots").join(commit)
     }
 
-    /// Locks a blob against other processes, blocking until it is free. The lock ends with the
-    /// value.
+    /// Locks a blob against other processes, blocking until it is free. Dropping the file unlocks
+    /// it.
     pub(super) fn lock(&self, blob: &str) -> Result<File> {
         let path = self.locks.join(format!("{blob}.lock"));
         let file = File::options().create(true).append(true).open(&path);
@@ -86,7 +87,7 @@ impl Repo {
         Ok(file)
     }
 
-    /// Whether a blob exists with its full size.
+    /// Returns whether a blob exists with its full size.
     pub(super) fn is_whole(&self, blob: &Path, size: u64) -> Result<bool> {
         match fs::metadata(blob) {
             Ok(metadata) => Ok(metadata.is_file() && metadata.len() == size),
@@ -95,7 +96,7 @@ impl Repo {
         }
     }
 
-    /// The commit of the main branch when it was last queried.
+    /// Returns the commit of the main branch at the last download, if there was one.
     pub(super) fn commit(&self) -> Result<Option<String>> {
         let path = self.folder.join("refs").join("main");
         match fs::read_to_string(&path) {
@@ -113,7 +114,7 @@ impl Repo {
         fs::rename(&new, &path).map_err(|e| io("rename", &new, e))
     }
 
-    /// The files in a snapshot whose blobs exist.
+    /// Returns the sorted names of a snapshot's files, without those whose blob is missing.
     pub(super) fn files(&self, commit: &str) -> Result<Vec<String>> {
         fn walk(folder: &Path, before: &str, level: usize, names: &mut Vec<String>) -> Result<()> {
             let entries = match fs::read_dir(folder) {
@@ -142,7 +143,8 @@ impl Repo {
         Ok(names)
     }
 
-    /// Names a blob in a snapshot: a link, or a copy if the system has no links.
+    /// Puts a blob into a snapshot under its file name: as a link, or as a copy if the system has
+    /// no links.
     pub(super) fn link(&self, commit: &str, name: &str, blob: &str) -> Result<()> {
         let path = self.snapshot(commit).join(name);
         let folder = path.parent().unwrap_or(&path);

@@ -1,9 +1,9 @@
-//! Selection of the files in a repository.
+//! Selects the files of a model in a repository.
 
 use super::Source;
 use warploom_core::error::{Error, Result};
 
-/// Default order of preference: small with little loss first.
+/// Quantisations in the default order of preference: small ones with little loss first.
 const PREFERRED: [&str; 12] = [
     "Q4_K_M", "Q4_K_S", "Q5_K_M", "Q4_0", "Q4_1", "Q5_K_S", "Q6_K", "Q8_0", "IQ4_XS", "IQ4_NL",
     "F16", "BF16",
@@ -22,8 +22,8 @@ const FOLDER: [&str; 7] = [
 ];
 const MAX_TOLD: usize = 12;
 
-/// The files among `names` that `source` selects, in order: one GGUF file, the parts of a split
-/// one, or all files of a safetensors model.
+/// Returns the files among `names` that `source` selects, in order: one GGUF file, the parts of a
+/// split one, or all files of a safetensors model.
 ///
 /// # Errors
 /// Invalid, listing the candidates, if none or several match.
@@ -52,7 +52,7 @@ pub(super) fn choose(names: &[String], source: &Source) -> Result<Vec<String>> {
     }
 }
 
-/// The only file of a quantisation.
+/// Returns the only file of a quantisation, or all its parts if it is split.
 fn one(models: &[&String], what: &str, names: &[String], source: &Source) -> Result<Vec<String>> {
     let found: Vec<&String> = firsts(models).into_iter().filter(|name| is_of(name, what)).collect();
     match found[..] {
@@ -71,18 +71,19 @@ fn choice_error(what: &str, models: &[&String], source: &Source) -> Error {
     Error::invalid(format!("{source} {what}; {} has {list}", source.repo))
 }
 
-/// Keeps only the first part of split files.
+/// Keeps only the first part of each split file.
 fn firsts<'a>(models: &[&'a String]) -> Vec<&'a String> {
     let first = |name: &&&String| part_of(name).is_none_or(|(_, part, _)| part == 1);
     models.iter().filter(first).copied().collect()
 }
 
-/// The file name without its folders.
+/// Returns the name of a file without its folders.
 fn base(name: &str) -> &str {
     name.rsplit('/').next().unwrap_or(name)
 }
 
-/// Whether the file or its folder is named after a quantisation: `Q4_K` does not match `Q4_K_M`.
+/// Returns whether the file or its folder is named after a quantisation: `Q4_K` does not match
+/// `Q4_K_M`.
 fn is_of(name: &str, quant: &str) -> bool {
     let quant = quant.to_ascii_uppercase();
     let stem = name.strip_suffix(".gguf").unwrap_or(name).to_ascii_uppercase();
@@ -92,7 +93,7 @@ fn is_of(name: &str, quant: &str) -> bool {
     })
 }
 
-/// Splits `name-00002-of-00003.gguf` into prefix, 2, and 3.
+/// Splits a name such as `name-00002-of-00003.gguf` into `name`, 2 and 3.
 fn part_of(name: &str) -> Option<(&str, u32, u32)> {
     let (rest, count) = name.strip_suffix(".gguf")?.rsplit_once("-of-")?;
     let (stem, part) = rest.rsplit_once('-')?;
@@ -103,7 +104,7 @@ fn part_of(name: &str) -> Option<(&str, u32, u32)> {
     Some((stem, number(part)?, number(count)?))
 }
 
-/// A file, or all parts of its split file.
+/// Returns a file, or all parts of the split file that it belongs to.
 fn with_parts(name: &str, names: &[String]) -> Vec<String> {
     let Some((stem, _, count)) = part_of(name) else { return vec![name.to_owned()] };
     // One more than exist suffices to detect missing parts.
@@ -111,7 +112,7 @@ fn with_parts(name: &str, names: &[String]) -> Vec<String> {
     (1..=count_here).map(|part| format!("{stem}-{part:05}-of-{count:05}.gguf")).collect()
 }
 
-/// The files of a safetensors model.
+/// Returns the files of a safetensors model.
 fn folder(names: &[String], source: &Source) -> Result<Vec<String>> {
     let has = |name: &str| names.iter().any(|n| n == name);
     let weights = |name: &&String| name.ends_with(".safetensors") && !name.contains('/');

@@ -1,10 +1,11 @@
-//! Models by Hugging Face name: from the hub into its cache, or from the cache alone.
+//! Finds models by their Hugging Face name: downloads them from the hub into its cache, or only
+//! looks in the cache.
 //!
-//! [`Source`] is a name such as `org/name:Q4_K_M`. [`Hub`] selects its files (`choose`), transfers
+//! [`Source`] is a name such as `org/name:Q4_K_M`. [`Hub`] selects the files (`choose`), transfers
 //! the missing ones (`transfer`) and stores them in the layout of the hub's other clients
-//! (`cache`), so that the cache is shared. The server is untrusted: its names cannot escape the
-//! cache, a file gets its name only once its checksum is verified, and the token is sent only to
-//! the hub's own address.
+//! (`cache`), so that the cache is shared. The server is untrusted: its file names cannot escape
+//! the cache, a file gets its name only once its size and, if the hub lists it, its checksum are
+//! verified, and the token is sent only to the hub's own address.
 
 mod cache;
 mod choose;
@@ -25,9 +26,9 @@ use transfer::{Client, Wanted};
 use warploom_core::config;
 use warploom_core::error::{Error, Result};
 
-/// Longest organisation, name or revision, in bytes.
+/// Maximum bytes of the name of an organisation or of a model.
 const MAX_NAME: usize = 96;
-/// Largest number of files in a repository.
+/// Maximum number of files in a repository.
 const MAX_FILES: usize = 100_000;
 
 /// A model on the hub: `org/name`, `org/name:Q4_K_M` or `org/name:folder/file.gguf`.
@@ -38,10 +39,10 @@ pub struct Source {
 }
 
 impl Source {
-    /// Parses a name.
+    /// Parses the name of a model on the hub.
     ///
     /// # Errors
-    /// Invalid, showing the expected form.
+    /// Invalid, showing the expected forms, if `text` is not such a name.
     pub fn parse(text: &str) -> Result<Source> {
         let (repo, what) = match text.split_once(':') {
             Some((repo, what)) => (repo, Some(what)),
@@ -67,15 +68,16 @@ impl Source {
         Ok(Source { repo: repo.to_owned(), what: what.map(str::to_owned) })
     }
 
-    /// Whether a text can only be a hub name, not a path: `org/name` or `org/name:what`, and no
-    /// local file has that name.
+    /// Returns whether `text` must be a name on the hub and not a path: it is `org/name` or
+    /// `org/name:what` without the extension of a model file in `name`, and no local file has that
+    /// path.
     pub fn is_meant(text: &str) -> bool {
         let repo = text.split(':').next().unwrap_or_default();
         let file = [".gguf", ".safetensors", ".json"].iter().any(|end| repo.ends_with(end));
         !file && Source::parse(text).is_ok() && !Path::new(text).exists()
     }
 
-    /// `org/name`.
+    /// Returns the repository, `org/name`.
     pub fn repo(&self) -> &str {
         &self.repo
     }
@@ -90,30 +92,30 @@ impl std::fmt::Display for Source {
     }
 }
 
-/// Addresses of the hub and of its cache, and limits for retries.
+/// Locations of the hub and of its cache, and limits for transfers.
 #[derive(Clone)]
 pub struct HubOptions {
-    /// The hub's address.
+    /// URL of the hub.
     pub endpoint: String,
-    /// The cache folder, shared with the hub's other clients.
+    /// Folder of the cache, which is shared with the hub's other clients.
     pub cache: PathBuf,
     /// Access token, sent only to `endpoint`.
     pub token: Option<String>,
     /// Disables all network access.
     pub offline: bool,
-    /// Limit for connecting and for the start of the response.
+    /// Maximum time to connect, and then until the response begins.
     pub connect_timeout: Duration,
-    /// A transfer without data for this long counts as stalled.
+    /// Maximum time without data, after which a transfer counts as stalled.
     pub stall_timeout: Duration,
-    /// Limit on consecutive attempts without progress.
+    /// Maximum number of consecutive attempts without progress.
     pub attempts: u32,
-    /// Delay after the first of them; doubled for each later one, up to a minute.
+    /// Delay after the first of these attempts; doubled for each later one, up to a minute.
     pub backoff: Duration,
 }
 
 impl HubOptions {
-    /// Options from the environment: `HF_ENDPOINT`, `HF_HUB_CACHE`, `HF_HOME`, `HF_TOKEN`,
-    /// `HF_HUB_OFFLINE`.
+    /// Reads options from the environment: `HF_ENDPOINT`, `HF_HUB_CACHE`, `HF_HOME`,
+    /// `XDG_CACHE_HOME`, `HF_TOKEN`, `HF_HUB_OFFLINE`.
     ///
     /// # Errors
     /// Invalid if no variable locates the cache and there is no home folder.
@@ -163,9 +165,9 @@ fn default_cache() -> Result<PathBuf> {
 pub enum Progress<'a> {
     /// A file starts or resumes: its name, bytes present, total bytes.
     File(&'a str, u64, u64),
-    /// Bytes of this file present now.
+    /// Number of bytes of the file that are present now.
     Bytes(u64),
-    /// An attempt failed, with the error; the next starts after the delay.
+    /// An attempt failed with this error; the next one starts after this delay.
     Retry(&'a str, Duration),
 }
 
@@ -174,29 +176,30 @@ pub enum Progress<'a> {
 struct RemoteFile {
     path: String,
     size: u64,
-    /// The name of the blob: the sha256 of a large file, else git's object id.
+    /// Name of the blob: the sha256 of a large file, or git's object id.
     blob: String,
-    /// Only for large files.
+    /// Checksum in hexadecimal; the hub lists it for large files only.
     sha256: Option<String>,
 }
 
-/// The hub.
+/// The hub and its cache.
 #[derive(Debug)]
 pub struct Hub {
     options: HubOptions,
 }
 
 impl Hub {
-    /// A hub with these options.
+    /// Creates a hub with these options.
     pub fn new(options: HubOptions) -> Hub {
         Hub { options }
     }
 
-    /// Path of a model in the cache: a GGUF file (the first, if split) or a folder of safetensors
-    /// files. `None` if it is absent or incomplete.
+    /// Returns the path of a model in the cache: a GGUF file (the first part if it is split) or a
+    /// folder of safetensors files. `None` if the model is absent or incomplete, or if several
+    /// files match.
     ///
     /// # Errors
-    /// Io if the cache cannot be read; invalid if several cached files match.
+    /// Io if the cache cannot be read.
     pub fn cached(&self, source: &Source) -> Result<Option<PathBuf>> {
         let repo = Repo::new(&self.options.cache, &source.repo);
         let Some(commit) = repo.commit()? else { return Ok(None) };
@@ -212,11 +215,13 @@ impl Hub {
         }
     }
 
-    /// Downloads the missing files of a model into the cache and returns its path.
+    /// Downloads the missing files of a model into the cache, and returns its path as
+    /// [`Hub::cached`] does.
     ///
     /// # Errors
-    /// Unsupported when offline; invalid, listing what exists, if the hub has no such model or
-    /// file, or denies access; io if the network or the disk fails; bad file for a wrong checksum.
+    /// Unsupported if the model is not in the cache and [`HubOptions::offline`] is set; invalid if
+    /// the hub has no such model or file (listing the candidates), or denies access; io if the
+    /// network or the disk fails; bad file if the hub's answer is not valid or a checksum is wrong.
     pub fn fetch(
         &self,
         source: &Source,
@@ -247,7 +252,7 @@ impl Hub {
         Ok(place(&repo, &commit, &chosen))
     }
 
-    /// Downloads one file and names it in the snapshot.
+    /// Downloads a file unless it is cached, and links it into the snapshot.
     fn file(
         &self,
         client: &Client<'_>,
@@ -274,7 +279,7 @@ impl Hub {
         repo.link(commit, &file.path, &file.blob)
     }
 
-    /// The commit of the model's main branch, and its files.
+    /// Fetches the commit of the model's main branch and the list of its files.
     fn list(
         &self,
         client: &Client<'_>,
@@ -331,7 +336,8 @@ fn is_hex(text: &str, len: usize) -> bool {
     text.len() == len && text.bytes().all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b))
 }
 
-/// The path to open: the file, or the folder of a multi-file model that is not a split GGUF.
+/// Returns the path to open: the GGUF file (the first part if it is split) or the folder of a
+/// safetensors model.
 fn place(repo: &Repo, commit: &str, chosen: &[String]) -> PathBuf {
     let snapshot = repo.snapshot(commit);
     match chosen.first() {

@@ -1,4 +1,5 @@
-//! A local hub for tests that can disconnect, stall, send wrong data, redirect and refuse.
+//! A mock of the Hugging Face hub for tests. It can disconnect, stall, send wrong data, redirect,
+//! and refuse requests.
 
 use std::collections::HashMap;
 use std::io::{BufRead, BufReader, Write};
@@ -24,14 +25,14 @@ impl Request {
         self.headers.get(name).map(String::as_str)
     }
 
-    /// Start of the requested range.
+    /// Returns the byte offset at which the requested range starts; 0 without a range.
     pub(super) fn from(&self) -> usize {
         let range = self.header("range").and_then(|r| r.strip_prefix("bytes="));
         range.and_then(|r| r.strip_suffix('-')?.parse().ok()).unwrap_or(0)
     }
 }
 
-/// A response. Its length is that of the body, unless a header overrides it.
+/// A response. Its content length is that of the body, unless a header overrides it.
 #[derive(Clone, Debug)]
 pub(super) struct Answer {
     pub(super) status: u16,
@@ -63,12 +64,13 @@ pub(super) fn sha256(bytes: &[u8]) -> String {
     Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Files of a repository `org/name`.
+/// The files of the repository `org/name`.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Files(pub(super) Vec<(String, Vec<u8>)>);
 
 impl Files {
-    /// Answers for the list of files, all of them large, and for their contents.
+    /// Answers a request for the contents of a file, or for the list of files, in which all
+    /// are large.
     pub(super) fn answer(&self, request: &Request) -> Answer {
         if request.path.starts_with("/api/models/org/name/revision/main") {
             let siblings: Vec<String> = self.0.iter().map(|(name, bytes)| {
@@ -115,7 +117,7 @@ impl Server {
         Server { address, requests }
     }
 
-    /// The requests whose path contains a text.
+    /// Returns the requests whose path contains `part`.
     pub(super) fn requests(&self, part: &str) -> Vec<Request> {
         let all = self.requests.lock().unwrap();
         all.iter().filter(|request| request.path.contains(part)).cloned().collect()

@@ -1,4 +1,4 @@
-//! Downloads from well-behaved and from faulty servers.
+//! Tests downloads from well-behaved and from faulty servers.
 
 use std::cell::Cell;
 use std::fs;
@@ -12,7 +12,7 @@ thread_local! {
     static DISK: Cell<u64> = const { Cell::new(u64::MAX) };
 }
 
-/// Fails like a full disk.
+/// Fails like a full disk if a file of this many bytes does not fit.
 pub(super) fn disk_of_tests(bytes: u64) -> std::io::Result<()> {
     match bytes > DISK.get() {
         true => Err(std::io::ErrorKind::StorageFull.into()),
@@ -51,7 +51,7 @@ impl Folder {
         hub
     }
 
-    /// The files among the blobs.
+    /// Returns the names of the files in the folder of blobs.
     fn blobs(&self) -> Vec<String> {
         let Ok(entries) = fs::read_dir(self.0.join("models--org--name/blobs")) else {
             return Vec::new();

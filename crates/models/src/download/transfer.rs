@@ -1,6 +1,8 @@
-//! Transfers over HTTP: resumed after interruptions, and verified before the file gets its name.
+//! Transfers files over HTTP: resumes after interruptions, and verifies a file before it gets its
+//! name.
 //!
-//! Follows redirects itself, not in the client, so that the token is sent only to the hub.
+//! Redirects are followed here and not by the HTTP library, so that the token is sent only to the
+//! hub.
 
 use std::fs::{self, File};
 use std::io::{ErrorKind, Read, Seek, SeekFrom, Write};
@@ -16,7 +18,7 @@ use super::{HubOptions, Progress};
 use warploom_core::error::{Error, Result};
 
 const MAX_REDIRECTS: usize = 10;
-/// Largest list of files in bytes.
+/// Maximum bytes of the list of files.
 const MAX_TEXT: u64 = 32 << 20;
 const PIECE: usize = 256 << 10;
 const MAX_WAIT: Duration = Duration::from_secs(60);
@@ -33,7 +35,7 @@ pub(super) struct Wanted<'a> {
 
 /// Why an attempt failed.
 enum Failure {
-    /// Temporary; retried after the server's own delay, if it sent one.
+    /// Temporary; retried after the delay that the server asks for, if it does.
     Again(Error, Option<Duration>),
     /// Permanent.
     Final(Error),
@@ -54,7 +56,7 @@ struct Partial {
     resumed: bool,
 }
 
-/// The HTTP client.
+/// The HTTP client of a hub.
 pub(super) struct Client<'a> {
     agent: Agent,
     endpoint: Uri,
@@ -62,6 +64,8 @@ pub(super) struct Client<'a> {
 }
 
 impl<'a> Client<'a> {
+    /// Creates a client for the hub in `options`.
+    ///
     /// # Errors
     /// Invalid if the endpoint is not a valid address.
     pub(super) fn new(options: &'a HubOptions) -> Result<Client<'a>> {
@@ -84,7 +88,7 @@ impl<'a> Client<'a> {
         Ok(Client { agent: config.new_agent(), endpoint, options })
     }
 
-    /// The address of a path on the hub, percent-encoded.
+    /// Returns the URL of a path on the hub, percent-encoded.
     pub(super) fn url(&self, path: &str) -> String {
         let mut url = self.options.endpoint.trim_end_matches('/').to_owned();
         url.push('/');
@@ -98,7 +102,7 @@ impl<'a> Client<'a> {
         url
     }
 
-    /// The text at an address of the hub.
+    /// Fetches the text at a URL of the hub, with retries. `name` is the model in errors.
     pub(super) fn text(
         &self,
         url: &str,
@@ -122,7 +126,7 @@ impl<'a> Client<'a> {
         }
     }
 
-    /// Downloads a file, and names it once it is verified.
+    /// Downloads a file, and renames it to its blob once it is verified.
     pub(super) fn transfer(
         &self,
         wanted: &Wanted<'_>,
@@ -163,7 +167,7 @@ impl<'a> Client<'a> {
         fs::rename(wanted.incomplete, wanted.blob).map_err(|e| io("rename", wanted.incomplete, e))
     }
 
-    /// Attempts until the file is complete.
+    /// Makes attempts until the file is complete or too many fail without progress.
     fn complete(
         &self,
         wanted: &Wanted<'_>,
@@ -185,7 +189,7 @@ impl<'a> Client<'a> {
         Ok(())
     }
 
-    /// One request and its outcome.
+    /// Makes one request, and appends the bytes of its response to the partial file.
     fn attempt(
         &self,
         wanted: &Wanted<'_>,
@@ -210,7 +214,7 @@ impl<'a> Client<'a> {
                 partial.restart().map_err(disk)?;
                 return Err(lie("reports nothing from that offset on".into()));
             }
-            // The full file, whatever range was requested.
+            // The response is the full file, whatever range was requested.
             _ => {
                 let length = header(header::CONTENT_LENGTH).and_then(|n| n.parse().ok());
                 if length.is_some_and(|length: u64| length != wanted.size) {
@@ -244,7 +248,7 @@ impl<'a> Client<'a> {
         Ok(())
     }
 
-    /// Reports a failure and waits, or gives up.
+    /// Reports a failure and waits before the next attempt, or gives up.
     fn wait(
         &self,
         failures: u32,
@@ -257,13 +261,13 @@ impl<'a> Client<'a> {
         }
         let own = self.options.backoff.saturating_mul(1 << (failures - 1).min(10));
         let wait = wait.unwrap_or(own).min(MAX_WAIT);
-        // Includes the underlying error.
+        // The text includes the underlying error.
         progress(Progress::Retry(&error.duplicate().to_string(), wait));
         std::thread::sleep(wait);
         Ok(())
     }
 
-    /// The successful response at an address, after redirects.
+    /// Requests a URL from byte `from` on, follows redirects, and returns the successful response.
     fn get(
         &self,
         url: &str,
@@ -296,7 +300,7 @@ impl<'a> Client<'a> {
         Err(Error::bad_file(format!("{name}: more than {MAX_REDIRECTS} redirects")).into())
     }
 
-    /// Whether an address belongs to the hub: same scheme, host and port.
+    /// Returns whether a URL belongs to the hub: same scheme, host and port.
     fn is_hub(&self, uri: &Uri) -> bool {
         let port = |uri: &Uri| match (uri.port_u16(), uri.scheme_str()) {
             (Some(port), _) => port,
@@ -308,7 +312,8 @@ impl<'a> Client<'a> {
             && port(uri) == port(&self.endpoint)
     }
 
-    /// The target of a redirect; never from a secure connection to an insecure one.
+    /// Returns the target of a redirect; `None` if it is not valid or leads from a secure
+    /// connection to an insecure one.
     fn resolved(&self, from: &Uri, to: &str) -> Option<String> {
         let scheme = from.scheme_str()?;
         let url = match to.strip_prefix("//") {
@@ -354,7 +359,7 @@ impl<'a> Client<'a> {
         }
     }
 
-    /// A network failure, which may be temporary.
+    /// Classifies a network error, which may be temporary.
     fn network(&self, url: &str, error: ureq::Error) -> Failure {
         let host = url.parse::<Uri>().ok().and_then(|uri| uri.host().map(str::to_owned));
         let host = host.unwrap_or_default();
@@ -365,9 +370,9 @@ impl<'a> Client<'a> {
     }
 }
 
-/// Opens the partial file and computes its checksum. Starts empty if the hub gives no checksum,
-/// since old bytes cannot be verified (after a power loss, for example). Does not follow a link in
-/// its place.
+/// Opens the partial file and computes its checksum. Starts with an empty file if the hub lists no
+/// checksum, since old bytes cannot be verified (after a power loss, for example). Does not follow
+/// a link in place of the file.
 fn open(wanted: &Wanted<'_>) -> Result<Partial> {
     let path = wanted.incomplete;
     let disk = |action| move |e| io(action, path, e);
@@ -396,7 +401,7 @@ fn open(wanted: &Wanted<'_>) -> Result<Partial> {
 }
 
 impl Partial {
-    /// Restarts from the beginning.
+    /// Discards all bytes, to start from the beginning.
     fn restart(&mut self) -> std::io::Result<()> {
         self.file.set_len(0)?;
         self.file.seek(SeekFrom::Start(0))?;
@@ -415,7 +420,7 @@ impl Partial {
     }
 }
 
-/// The error of a write; for a full disk, with the number of missing bytes.
+/// Converts a write error; if the disk is full, the error names the size of the file.
 fn full_or(wanted: &Wanted<'_>, error: std::io::Error) -> Error {
     match error.kind() {
         ErrorKind::StorageFull | ErrorKind::QuotaExceeded => Error::io(

@@ -1,4 +1,4 @@
-//! Checked reads, with errors that name file, subject, field and byte offset.
+//! Reads values with bounds checks. Errors name the file, subject, field and byte offset.
 
 use std::fmt;
 
@@ -19,9 +19,9 @@ fn if_plausible(length: u64) -> &'static str {
 pub(super) enum Subject<'a> {
     /// The header, the first 24 bytes.
     Header,
-    /// Metadata entry `index`, and its key once known.
+    /// Index of a metadata entry, and its key once known.
     Key(usize, Option<&'a str>),
-    /// Tensor entry `index`, and its name once known.
+    /// Index of a tensor entry, and its name once known.
     Tensor(usize, Option<&'a str>),
 }
 
@@ -66,19 +66,19 @@ impl<'a> Cursor<'a> {
         Cursor { file, bytes, at: 0, subject: Subject::Header }
     }
 
-    /// Number of bytes left.
+    /// Returns the number of bytes left.
     pub(super) fn left(&self) -> usize {
         self.bytes.len().saturating_sub(self.at)
     }
 
-    /// An error about `field`, which begins at byte `at`.
+    /// Returns an error about `field`, which begins at byte `at`.
     #[cold]
     pub(super) fn bad(&self, field: &str, at: usize, problem: impl fmt::Display) -> Error {
         let Cursor { file, subject, .. } = self;
         Error::bad_file(format!("{file}: {subject}: {field} at byte {at}: {problem}"))
     }
 
-    /// The next `len` bytes.
+    /// Reads the next `len` bytes.
     pub(super) fn take(&mut self, len: u64, field: &str) -> Result<&'a [u8]> {
         let end = usize::try_from(len).ok().and_then(|len| self.at.checked_add(len));
         match end.and_then(|end| self.bytes.get(self.at..end)) {
@@ -105,28 +105,28 @@ impl<'a> Cursor<'a> {
         Ok(array)
     }
 
-    /// A byte.
+    /// Reads a byte.
     pub(super) fn u8(&mut self, field: &str) -> Result<u8> {
         self.array(field).map(u8::from_le_bytes)
     }
 
-    /// Two bytes, little endian.
+    /// Reads two bytes, little-endian.
     pub(super) fn u16(&mut self, field: &str) -> Result<u16> {
         self.array(field).map(u16::from_le_bytes)
     }
 
-    /// Four bytes, little endian.
+    /// Reads four bytes, little-endian.
     pub(super) fn u32(&mut self, field: &str) -> Result<u32> {
         self.array(field).map(u32::from_le_bytes)
     }
 
-    /// Eight bytes, little endian.
+    /// Reads eight bytes, little-endian.
     pub(super) fn u64(&mut self, field: &str) -> Result<u64> {
         self.array(field).map(u64::from_le_bytes)
     }
 
-    /// An 8-byte count of items that take at least `least` bytes each; checked against the bytes
-    /// left.
+    /// Reads an 8-byte count of items that take at least `least` bytes each, and checks it against
+    /// the bytes left.
     pub(super) fn count(&mut self, field: &str, least: usize) -> Result<usize> {
         let at = self.at;
         let count = self.u64(field)?;
@@ -145,7 +145,7 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    /// A string: 8 bytes of length, then UTF-8.
+    /// Reads a string: 8 bytes of length, then UTF-8.
     pub(super) fn string(&mut self, field: &str) -> Result<&'a str> {
         let len = self.u64(field)?;
         let at = self.at;
@@ -155,7 +155,7 @@ impl<'a> Cursor<'a> {
         })
     }
 
-    /// A non-empty string.
+    /// Reads a non-empty string.
     pub(super) fn name(&mut self, field: &str) -> Result<&'a str> {
         let at = self.at;
         match self.string(field)? {

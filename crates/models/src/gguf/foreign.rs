@@ -7,16 +7,16 @@ use std::fmt;
 
 /// Number of bytes inspected at the start of a file.
 const LOOKED_AT: usize = 64 << 10;
-/// Number of quoted characters.
+/// Maximum number of characters that an error quotes.
 const QUOTED: usize = 80;
 
-/// The `what` of a safetensors file.
+/// [`Foreign::what`] of a safetensors file.
 pub const SAFETENSORS: &str = "a safetensors file, not a GGUF file";
 
-/// A recognised file of another format.
+/// A recognised file of a different format.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Foreign {
-    /// Description: `a web page, not a model`.
+    /// Description, such as `a web page, not a model`.
     pub what: &'static str,
     /// Advice, and details from the file.
     pub advice: String,
@@ -79,8 +79,8 @@ const MAGIC: &[Row] = &[
 pub(super) const MERGE: &str =
     "an adapter is not a model: merge it into its base model, and name the result";
 
-/// Recognises bytes that are not GGUF; `None` for an unknown format. `name` is the file's: its
-/// extension decides if the bytes are ambiguous.
+/// Recognises, by its bytes, the format of a file that is not GGUF; `None` if the format is
+/// unknown. If the bytes are ambiguous, the extension of `name` decides.
 pub fn recognise(bytes: &[u8], name: &str) -> Option<Foreign> {
     let head = &bytes[..bytes.len().min(LOOKED_AT)];
     let is = |what: &'static str, advice: &str| Some(Foreign { what, advice: advice.to_owned() });
@@ -127,7 +127,8 @@ pub fn recognise(bytes: &[u8], name: &str) -> Option<Foreign> {
     }
 }
 
-/// A text of UTF-16 with a byte order mark, as some programs of Windows save it.
+/// Decodes UTF-16 text with a byte order mark, as some Windows programs save it; `None` if the
+/// bytes are not such a text.
 pub fn utf16(head: &[u8]) -> Option<String> {
     let (pairs, word): (_, fn([u8; 2]) -> u16) = match head {
         [0xff, 0xfe, rest @ ..] => (rest.chunks_exact(2), u16::from_le_bytes),
@@ -140,8 +141,8 @@ pub fn utf16(head: &[u8]) -> Option<String> {
     String::from_utf16(&words).ok()
 }
 
-/// Recognises a web page, a server's XML error or a Git LFS pointer, which may replace a file of
-/// any format, including text.
+/// Recognises a web page, a server's XML error or a Git LFS pointer, which may be in place of a
+/// file of any format, including text.
 pub fn stand_in(bytes: &[u8]) -> Option<Foreign> {
     let head = &bytes[..bytes.len().min(LOOKED_AT)];
     let text = utf16(head).map_or_else(|| String::from_utf8_lossy(head), Into::into);
@@ -200,20 +201,22 @@ fn zip(head: &[u8]) -> Foreign {
     }
 }
 
-/// Whether it is a pickle of protocol 2 to 5, PyTorch's format before archives.
+/// Returns whether the bytes are a pickle of protocol 2 to 5, PyTorch's format before it used zip
+/// archives.
 fn is_pickle(head: &[u8]) -> bool {
     let first = |next: u8| [b'}', b']', b'(', b'c', b'K', b'X', 0x8a, 0x8c, 0x95].contains(&next);
     matches!(head, [0x80, 2..=5, next, ..] if first(*next))
 }
 
-/// Whether it is an 8-byte length followed by that much JSON.
+/// Returns whether the bytes are a plausible 8-byte length followed by the start of a JSON object.
 fn is_safetensors(head: &[u8]) -> bool {
     let Some((length, rest)) = head.split_first_chunk::<8>() else { return false };
     let length = u64::from_le_bytes(*length);
     (2..=100_000_000).contains(&length) && rest.first() == Some(&b'{') && rest.get(1) == Some(&b'"')
 }
 
-/// Whether it is an ONNX protobuf: the format version, then the producer or the graph.
+/// Returns whether the bytes are an ONNX protobuf: the format version, then the producer or the
+/// graph.
 fn is_onnx(head: &[u8]) -> bool {
     match head {
         [0x08, 1..=30, 0x12, length @ 1..=64, rest @ ..] => rest
@@ -224,7 +227,7 @@ fn is_onnx(head: &[u8]) -> bool {
     }
 }
 
-/// Classifies a text file; `goes_on` if the file is longer than `head`.
+/// Classifies a text file; `goes_on` says whether the file is longer than `head`.
 fn text(head: &[u8], goes_on: bool) -> Option<Foreign> {
     let text = match std::str::from_utf8(head) {
         Ok(text) => text,
@@ -269,8 +272,8 @@ fn find(bytes: &[u8], word: &[u8]) -> Option<usize> {
     bytes.windows(word.len()).position(|window| window == word)
 }
 
-/// Advice from the name of an unreadable file: an unfinished download, or a fragment of a file that
-/// was cut.
+/// Returns advice based on the name of an unreadable file, if the name is that of an unfinished
+/// download or of a fragment of a file.
 pub(super) fn hint(name: &str) -> Option<&'static str> {
     let name = name.rsplit(['/', '\\']).next().unwrap_or(name).to_ascii_lowercase();
     let ending = name.rsplit('.').next().unwrap_or_default();

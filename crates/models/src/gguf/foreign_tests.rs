@@ -1,4 +1,4 @@
-//! Small files of other formats, and their diagnoses.
+//! Tests the diagnoses of small files of other formats.
 
 use super::*;
 
@@ -6,14 +6,14 @@ fn said(bytes: &[u8], name: &str) -> String {
     recognise(bytes, name).map(|found| found.to_string()).unwrap_or_default()
 }
 
-/// A file of `len` bytes with `magic` at byte `at`, and filler around it.
+/// Returns a file of `len` bytes with `magic` at byte `at` and filler around it.
 fn file(at: usize, magic: &[u8], len: usize) -> Vec<u8> {
     let mut bytes: Vec<u8> = (0..len).map(|i| (i * 37 + 129) as u8).collect();
     bytes[at..at + magic.len()].copy_from_slice(magic);
     bytes
 }
 
-/// The first entry of a zip archive, with this name.
+/// Returns the first entry of a zip archive, with this name.
 fn zipped(name: &str) -> Vec<u8> {
     let mut bytes = b"PK\x03\x04\x14\0\0\0\x08\0".to_vec();
     bytes.resize(26, 0);
@@ -118,7 +118,7 @@ fn pages_pointers_and_texts_are_named() {
         assert!(got.starts_with(words), "{text:?}: {got:?}");
     }
     assert!(said(rows[0].0.as_bytes(), "").contains("(\"m.gguf at main\")"));
-    // A text longer than the inspected part, truncated within a character.
+    // A text that is longer than the inspected part, which ends within a character.
     let long = "\u{20ac}".repeat(LOOKED_AT);
     let got = said(long.as_bytes(), "m.gguf");
     assert!(got.starts_with("plain text") && got.len() < 500, "{got}");

@@ -13,21 +13,21 @@ const LEAST_TENSOR: usize = 8 + 1 + 4 + 4 + 8;
 const ALIGNMENT_KEY: &str = "general.alignment";
 const DEFAULT_ALIGNMENT: u64 = 32;
 
-/// Offsets of the entries of a checked head.
+/// Index of a validated head: the offsets of its entries.
 pub(super) struct Index {
     pub(super) version: u32,
     /// Alignment of tensor offsets in bytes: a power of two, 8 to 65,536.
     pub(super) alignment: u64,
     /// Bytes from the file's start to the end of the tensor table.
     pub(super) head_len: usize,
-    /// File offset of the data section, which tensor offsets are relative to.
+    /// File offset of the data section, to which tensor offsets are relative.
     pub(super) data_start: u64,
     pub(super) keys: Names,
     pub(super) tensors: Names,
 }
 
-/// Offsets of entries that begin with their name. At 8 bytes per entry, the index of a file of the
-/// smallest entries (14 bytes) stays smaller than the file.
+/// Byte offsets of entries, each of which begins with its name: in file order, and sorted by name.
+/// An offset takes 8 bytes and an entry at least 14, so neither list is larger than the file.
 #[derive(Default)]
 pub(super) struct Names {
     pub(super) in_order: Vec<usize>,
@@ -35,7 +35,8 @@ pub(super) struct Names {
 }
 
 impl Names {
-    /// Sorts by name; a duplicate is an error with the offset of the later entry.
+    /// Sorts the entries by name. If two have the same name, the error is the offset of the later
+    /// one.
     fn new(head: &[u8], in_order: Vec<usize>) -> std::result::Result<Names, usize> {
         let mut by_name = in_order.clone();
         by_name.sort_unstable_by(|&a, &b| name_at(head, a).cmp(name_at(head, b)).then(a.cmp(&b)));
@@ -45,14 +46,14 @@ impl Names {
         }
     }
 
-    /// The offset of the entry of this name.
+    /// Returns the offset of the entry with this name, if there is one.
     pub(super) fn find(&self, head: &[u8], name: &str) -> Option<usize> {
         let found = self.by_name.binary_search_by(|&at| name_at(head, at).cmp(name.as_bytes()));
         found.ok().map(|i| self.by_name[i])
     }
 }
 
-/// The name that an entry of a checked head begins with.
+/// Returns the name at the start of the entry at byte `at` of a validated head.
 pub(super) fn name_at(head: &[u8], at: usize) -> &[u8] {
     let read = || {
         let (len, rest) = head.get(at..)?.split_first_chunk::<8>()?;
@@ -130,7 +131,8 @@ impl Index {
         }
     }
 
-    /// The error for the last tensor that begins at byte `start` of the file.
+    /// Returns the error for tensors that overlap at byte `start` of the file. It names the last
+    /// tensor that begins there.
     fn overlap(&self, mut cursor: Cursor<'_>, start: u64) -> Error {
         for (i, &at) in self.tensors.in_order.iter().enumerate().rev() {
             cursor.at = at;
@@ -180,7 +182,7 @@ fn version(cursor: &mut Cursor<'_>) -> Result<u32> {
     Err(cursor.bad("version", at, problem))
 }
 
-/// Reads the metadata entries.
+/// Validates `count` metadata entries, and returns their offsets.
 fn keys(cursor: &mut Cursor<'_>, count: usize) -> Result<Names> {
     let mut offsets = Vec::with_capacity(count);
     for i in 0..count {
@@ -193,7 +195,7 @@ fn keys(cursor: &mut Cursor<'_>, count: usize) -> Result<Names> {
     Names::new(cursor.bytes, offsets).map_err(|at| duplicate(cursor, "key", at))
 }
 
-/// Reads the tensor entries; their ranges are checked afterwards.
+/// Validates `count` tensor entries, except for their ranges, and returns their offsets.
 fn tensors(cursor: &mut Cursor<'_>, count: usize) -> Result<Names> {
     let mut offsets = Vec::with_capacity(count);
     for i in 0..count {
@@ -210,7 +212,7 @@ fn duplicate(cursor: &Cursor<'_>, field: &str, at: usize) -> Error {
     cursor.bad(field, at, format_args!("{} is there twice", Quoted(&name)))
 }
 
-/// The alignment of tensors: the file's value, or 32.
+/// Returns the alignment of tensors: the value in the file, or 32.
 fn alignment(cursor: &Cursor<'_>, keys: &Names) -> Result<u64> {
     let Some(at) = keys.find(cursor.bytes, ALIGNMENT_KEY) else {
         return Ok(DEFAULT_ALIGNMENT);

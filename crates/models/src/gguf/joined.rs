@@ -3,10 +3,10 @@
 use super::Gguf;
 use warploom_core::error::{Error, Result};
 
-/// Search range after the last tensor in bytes: the largest alignment.
+/// Number of bytes searched after the last tensor: the largest alignment.
 const WITHIN: usize = 64 << 10;
 
-/// Offset of another GGUF file after the tensors of this one.
+/// Finds a second GGUF file after the tensors of the first, and returns its offset.
 fn second_file(file: &Gguf) -> Option<usize> {
     let bytes = (*file.data).as_ref();
     let ends = file.index.tensors.in_order.iter().filter_map(|at| {
@@ -20,10 +20,10 @@ fn second_file(file: &Gguf) -> Option<usize> {
     rest.windows(8).position(begins).map(|at| end + at)
 }
 
-/// Rejects a file with another one appended.
+/// Refuses a file to which another GGUF file is appended.
 ///
 /// # Errors
-/// Bad file, naming the byte at which the other one begins.
+/// Bad file, naming the byte at which the appended file begins.
 pub(super) fn refuse_joined(file: &Gguf) -> Result<()> {
     let Some(at) = second_file(file) else { return Ok(()) };
     let (name, total) = (file.name(), file.file_bytes());

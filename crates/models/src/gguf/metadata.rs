@@ -1,4 +1,4 @@
-//! Typed access to metadata. Errors name file, key, found value and offset.
+//! Typed access to metadata. Errors name the file, the key, the value found and its offset.
 
 use std::fmt;
 
@@ -9,15 +9,15 @@ use super::value::{Array, Items, Kind, Value};
 use warploom_core::error::{Error, Result, broken_invariant};
 
 impl Gguf {
-    /// The model's architecture: `llama`, `qwen2`.
+    /// Returns the architecture of the model, such as `llama` or `qwen2`.
     ///
     /// # Errors
-    /// Bad file if the key `general.architecture` is missing or not a string.
+    /// Bad file if the key `general.architecture` is missing, or if its value is not a string.
     pub fn architecture(&self) -> Result<&str> {
         self.get_str("general.architecture")
     }
 
-    /// All keys with their values, in file order.
+    /// Returns an iterator over all keys and their values, in file order.
     pub fn metadata(&self) -> impl ExactSizeIterator<Item = (&str, Value<'_>)> {
         self.index.keys.in_order.iter().map(|&at| {
             let (key, _, value) = self.entry_at(at);
@@ -25,52 +25,53 @@ impl Gguf {
         })
     }
 
-    /// The value of a key, if the file has it.
+    /// Returns the value of a key, if the file has it.
     pub fn value(&self, key: &str) -> Option<Value<'_>> {
         self.find(key).map(|(_, value)| value)
     }
 
-    /// An unsigned number of any width that fits 32 bits.
+    /// Returns the value of `key`, an integer of any width, as u32.
     ///
     /// # Errors
-    /// Bad file if the key is missing, not an integer, negative or too large.
+    /// Bad file if the key is missing, or if its value is not an integer or does not fit in u32.
     pub fn get_u32(&self, key: &str) -> Result<u32> {
         self.find_u32(key)?.ok_or_else(|| self.missing(key))
     }
 
-    /// As [`Gguf::get_u32`], but `None` if the key is missing.
+    /// Like [`Gguf::get_u32`], but `None` if the key is missing.
     ///
     /// # Errors
-    /// Bad file if the value is not an integer, negative or too large.
+    /// Bad file if the value is not an integer or does not fit in u32.
     pub fn find_u32(&self, key: &str) -> Result<Option<u32>> {
         self.find_integer(key, "an integer of 0 to 4294967295")
     }
 
-    /// An unsigned integer of any width.
+    /// Returns the value of `key`, an integer of any width, as u64.
     ///
     /// # Errors
-    /// Bad file if the key is missing, not an integer or negative.
+    /// Bad file if the key is missing, or if its value is not an integer or is negative.
     pub fn get_u64(&self, key: &str) -> Result<u64> {
         self.find_u64(key)?.ok_or_else(|| self.missing(key))
     }
 
-    /// As [`Gguf::get_u64`], but `None` if the key is missing.
+    /// Like [`Gguf::get_u64`], but `None` if the key is missing.
     ///
     /// # Errors
-    /// Bad file if the value is not an integer or negative.
+    /// Bad file if the value is not an integer or is negative.
     pub fn find_u64(&self, key: &str) -> Result<Option<u64>> {
         self.find_integer(key, "an integer of at least 0")
     }
 
-    /// An f32, or an f64 rounded to the nearest f32; may be infinite or NaN.
+    /// Returns the value of `key`: an f32, or an f64 rounded to the nearest f32. May be infinite or
+    /// NaN.
     ///
     /// # Errors
-    /// Bad file if the key is missing or not a floating-point number.
+    /// Bad file if the key is missing, or if its value is not a floating-point number.
     pub fn get_f32(&self, key: &str) -> Result<f32> {
         self.find_f32(key)?.ok_or_else(|| self.missing(key))
     }
 
-    /// As [`Gguf::get_f32`], but `None` if the key is missing.
+    /// Like [`Gguf::get_f32`], but `None` if the key is missing.
     ///
     /// # Errors
     /// Bad file if the value is not a floating-point number.
@@ -79,15 +80,15 @@ impl Gguf {
         value.float().map(Some).ok_or_else(|| self.mismatch(key, at, "f32 or f64", value))
     }
 
-    /// A boolean.
+    /// Returns the value of `key`, a boolean.
     ///
     /// # Errors
-    /// Bad file if the key is missing or not a bool.
+    /// Bad file if the key is missing, or if its value is not a bool.
     pub fn get_bool(&self, key: &str) -> Result<bool> {
         self.find_bool(key)?.ok_or_else(|| self.missing(key))
     }
 
-    /// As [`Gguf::get_bool`], but `None` if the key is missing.
+    /// Like [`Gguf::get_bool`], but `None` if the key is missing.
     ///
     /// # Errors
     /// Bad file if the value is not a bool.
@@ -99,15 +100,15 @@ impl Gguf {
         }
     }
 
-    /// A string.
+    /// Returns the value of `key`, a string.
     ///
     /// # Errors
-    /// Bad file if the key is missing or not a string.
+    /// Bad file if the key is missing, or if its value is not a string.
     pub fn get_str(&self, key: &str) -> Result<&str> {
         self.find_str(key)?.ok_or_else(|| self.missing(key))
     }
 
-    /// As [`Gguf::get_str`], but `None` if the key is missing.
+    /// Like [`Gguf::get_str`], but `None` if the key is missing.
     ///
     /// # Errors
     /// Bad file if the value is not a string.
@@ -119,15 +120,15 @@ impl Gguf {
         }
     }
 
-    /// The strings of an array, in order.
+    /// Returns an iterator over the strings of the array at `key`, in order.
     ///
     /// # Errors
-    /// Bad file if the key is missing or not an array of strings.
+    /// Bad file if the key is missing, or if its value is not an array of strings.
     pub fn strings(&self, key: &str) -> Result<Strings<'_>> {
         self.find_strings(key)?.ok_or_else(|| self.missing(key))
     }
 
-    /// As [`Gguf::strings`], but `None` if the key is missing.
+    /// Like [`Gguf::strings`], but `None` if the key is missing.
     ///
     /// # Errors
     /// Bad file if the value is not an array of strings.
@@ -136,18 +137,18 @@ impl Gguf {
         Ok(found.map(|(_, array)| Strings(array.items())))
     }
 
-    /// The integers of an array, of any width.
+    /// Returns an iterator over the integers of the array at `key`, which may have any width.
     ///
     /// # Errors
-    /// Bad file if the key is missing, not an array of integers, or one exceeds i64.
+    /// Bad file if the key is missing, or if its value is not an array of integers that fit in i64.
     pub fn integers(&self, key: &str) -> Result<Integers<'_>> {
         self.find_integers(key)?.ok_or_else(|| self.missing(key))
     }
 
-    /// As [`Gguf::integers`], but `None` if the key is missing.
+    /// Like [`Gguf::integers`], but `None` if the key is missing.
     ///
     /// # Errors
-    /// Bad file if the value is not an array of integers, or one exceeds i64.
+    /// Bad file if the value is not an array of integers that fit in i64.
     pub fn find_integers(&self, key: &str) -> Result<Option<Integers<'_>>> {
         // All items have one type, so the first one suffices.
         let fits = |array: &Array<'_>| {
@@ -161,15 +162,16 @@ impl Gguf {
         Ok(found.map(|(_, array)| Integers(array.items())))
     }
 
-    /// The floating-point numbers of an array, f64 rounded to the nearest f32.
+    /// Returns an iterator over the floating-point numbers of the array at `key`. An f64 is rounded
+    /// to the nearest f32.
     ///
     /// # Errors
-    /// Bad file if the key is missing or not an array of f32 or f64.
+    /// Bad file if the key is missing, or if its value is not an array of f32 or f64.
     pub fn floats(&self, key: &str) -> Result<Floats<'_>> {
         self.find_floats(key)?.ok_or_else(|| self.missing(key))
     }
 
-    /// As [`Gguf::floats`], but `None` if the key is missing.
+    /// Like [`Gguf::floats`], but `None` if the key is missing.
     ///
     /// # Errors
     /// Bad file if the value is not an array of f32 or f64.
@@ -200,19 +202,22 @@ impl Gguf {
         }
     }
 
-    /// File offset of a key's value in bytes, for errors.
+    /// Returns the byte offset in the file at which the value of a key begins (with its type), for
+    /// errors.
     pub fn value_at(&self, key: &str) -> Option<usize> {
         self.find(key).map(|(at, _)| at)
     }
 
-    /// A key's value, and the file offset of its type.
+    /// Finds a key. Returns the file offset at which its value begins (with its type), and the
+    /// value.
     fn find(&self, key: &str) -> Option<(usize, Value<'_>)> {
         let at = self.index.keys.find(&self.head, key)?;
         let (_, at, value) = self.entry_at(at);
         Some((at, value))
     }
 
-    /// A key, the file offset of its value's type, and the value.
+    /// Returns the entry at byte `at`: the key, the file offset at which the value begins (with its
+    /// type), and the value.
     fn entry_at(&self, at: usize) -> (&str, usize, Value<'_>) {
         let mut cursor = Cursor::new(&self.name, &self.head);
         let key = std::str::from_utf8(name_at(&self.head, at));
@@ -236,13 +241,13 @@ impl Gguf {
 }
 
 impl Kind {
-    /// Whether values of this type are integers.
+    /// Returns whether values of this type are integers.
     pub const fn is_integer(self) -> bool {
         !matches!(self, Kind::F32 | Kind::F64 | Kind::Bool | Kind::String | Kind::Array)
     }
 }
 
-/// The found value, for errors: its type, and the number if it is one.
+/// Shows a value in errors: its type, and also its number if it is an integer.
 struct Found<'a>(Value<'a>);
 
 impl fmt::Display for Found<'_> {
@@ -282,7 +287,7 @@ macro_rules! items_as {
 }
 
 items_as!(
-    /// The strings of an array.
+    /// Iterator over the strings of an array.
     Strings,
     &'a str,
     |value| match value {
@@ -291,13 +296,13 @@ items_as!(
     }
 );
 items_as!(
-    /// The integers of an array.
+    /// Iterator over the integers of an array.
     Integers,
     i64,
     |value| value.integer().and_then(|n| i64::try_from(n).ok())
 );
 items_as!(
-    /// The floating-point numbers of an array.
+    /// Iterator over the floating-point numbers of an array.
     Floats,
     f32,
     |value| value.float()

@@ -1,19 +1,18 @@
-//! Reads GGUF containers, versions 2 and 3, little endian: metadata and tensor locations. Also
-//! writes them ([`Writer`]).
+//! Reads GGUF files, versions 2 and 3, little-endian: metadata and tensor locations. [`Writer`]
+//! writes them.
 //!
-//! Files are untrusted. Opening validates everything once: every count and length against the bytes
-//! left before any allocation, every sum and product for overflow, every tensor's range against the
-//! file and the other tensors. The validated head (metadata and tensor table) is copied and then
-//! read from the copy, so that a later change of a mapped file cannot invalidate the checks. No
-//! allocation is larger than the file. Every error names file, field and byte offset
+//! Files are untrusted. Opening a file validates everything once: every count and length against
+//! the bytes left (before any allocation), every sum and product for overflow, and every tensor's
+//! range against the file and the other tensors. The validated head (metadata and tensor table) is
+//! copied, and later reads use the copy, so that a change to a mapped file cannot invalidate the
+//! checks. No allocation is larger than the file. Every error names file, field and byte offset
 //! ([`Error::is_bad_file`]).
 //!
 //! The head is parsed in place: the index holds only offsets, in file order and by name, and values
 //! are read on access, so a vocabulary of 150,000 strings needs no allocation.
 //!
-//! Opening ignores tensor types. A type that this crate does not decode is an error only in
-//! [`TensorInfo::format`]. A split model is opened by its first file ([`Gguf::join`]). Independent
-//! of models and devices.
+//! Files with tensors of any type can be opened: a type that this crate does not decode is an error
+//! only in [`TensorInfo::format`]. A split model is opened through its first file ([`Gguf::join`]).
 
 use std::borrow::Cow;
 use std::fmt;
@@ -47,11 +46,12 @@ use index::Index;
 /// How `Gguf::open` accesses the bytes of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
-    /// Maps the file into memory: opening is free, and pages are loaded on access.
+    /// Maps the file into memory: only the metadata is copied, and pages are loaded on access.
     ///
-    /// For files that do not change while open. If the file is truncated, the next access to a
-    /// missing page ends the process with a bus error; if it is overwritten, the weights change. No
-    /// reader of a mapped file can prevent either. The metadata is a copy and stays as validated.
+    /// Use this only for files that do not change while they are open. If the file is truncated,
+    /// the next access to a missing page ends the process with a bus error; if it is overwritten,
+    /// the weights change. No reader of a mapped file can prevent either. The metadata is a copy
+    /// and stays as validated.
     Mmap,
     /// Reads the whole file into memory; later changes to the file have no effect.
     Copy,
@@ -61,7 +61,7 @@ pub enum Access {
 pub struct Gguf {
     name: Arc<str>,
     data: Box<dyn AsRef<[u8]> + Send + Sync>,
-    /// The checked bytes before the tensors' data: header, metadata, tensor table.
+    /// Validated copy of the bytes before the tensors' data: header, metadata, tensor table.
     head: Vec<u8>,
     index: Index,
     /// The other parts of a split model.
@@ -69,12 +69,12 @@ pub struct Gguf {
 }
 
 impl Gguf {
-    /// Reads a file from memory: a `Vec<u8>`, an `Arc<[u8]>`, a `&'static [u8]`.
+    /// Reads a file from memory, such as a `Vec<u8>`, an `Arc<[u8]>` or a `&'static [u8]`.
     ///
-    /// `name` is the file name in errors. `data` must return the same bytes each time.
+    /// `name` is the file name in errors. `data.as_ref()` must return the same bytes every time.
     ///
     /// # Errors
-    /// Bad file, naming field and byte offset, if it is not valid GGUF.
+    /// Bad file, naming field and byte offset, if the file is not valid GGUF.
     pub fn from_bytes(data: impl AsRef<[u8]> + Send + Sync + 'static, name: &str) -> Result<Gguf> {
         let bytes = data.as_ref();
         let file_len = bytes.len() as u64;
@@ -86,49 +86,49 @@ impl Gguf {
         Ok(Gguf { name: name.into(), data: Box::new(data), head, index, rest: Vec::new() })
     }
 
-    /// The file name used in errors.
+    /// Returns the file name used in errors.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// The container version: 2 or 3.
+    /// Returns the version of the GGUF format: 2 or 3.
     pub fn version(&self) -> u32 {
         self.index.version
     }
 
-    /// The alignment of tensors in the file, in bytes.
+    /// Returns the alignment of tensors in the file, in bytes.
     pub fn alignment(&self) -> u64 {
         self.index.alignment
     }
 
-    /// Size of the file in bytes; for joined parts, their total.
+    /// Returns the size of the file in bytes; for a joined model, the total of its parts.
     pub fn file_bytes(&self) -> u64 {
         self.parts().map(|part| (*part.data).as_ref().len() as u64).sum()
     }
 
-    /// Bytes of all tensors with a known type size, without padding.
+    /// Returns the total bytes of all tensors whose type has a known size, without padding.
     pub fn tensor_bytes(&self) -> u64 {
         self.tensors().filter_map(|info| info.byte_len()).sum()
     }
 
-    /// Number of tensors.
+    /// Returns the number of tensors.
     pub fn tensor_count(&self) -> usize {
         self.parts().map(|part| part.index.tensors.in_order.len()).sum()
     }
 
-    /// The tensors in file order, first part first.
+    /// Returns an iterator over the tensors in file order, first part first.
     pub fn tensors(&self) -> impl Iterator<Item = TensorInfo> + '_ {
         self.parts()
             .flat_map(|part| part.index.tensors.in_order.iter().map(|&at| part.tensor_at(at)))
     }
 
-    /// The tensor with this name, if it exists.
+    /// Returns the tensor with this name, if it exists.
     pub fn find_tensor(&self, name: &str) -> Option<TensorInfo> {
         self.parts()
             .find_map(|part| part.index.tensors.find(&part.head, name).map(|at| part.tensor_at(at)))
     }
 
-    /// The tensor with this name.
+    /// Returns the tensor with this name.
     ///
     /// # Errors
     /// Bad file if it does not exist.
@@ -137,11 +137,11 @@ impl Gguf {
             .ok_or_else(|| Error::bad_file(format!("{}: no tensor `{name}`", self.name)))
     }
 
-    /// The raw bytes of a tensor.
+    /// Returns the raw bytes of a tensor.
     ///
     /// # Errors
-    /// Unsupported if the size of its type is unknown; invalid if the tensor belongs to another
-    /// file.
+    /// Unsupported if the size of its type is unknown; invalid if the tensor belongs to a different
+    /// file; bad file if the file has become too short.
     pub fn bytes(&self, info: &TensorInfo) -> Result<&[u8]> {
         let Some(part) = self.part_of(info) else {
             return Err(Error::invalid(format!(
@@ -168,12 +168,12 @@ impl Gguf {
         })
     }
 
-    /// The blocks of a tensor in its [`TensorInfo::format`]: the file's own bytes, except for
-    /// BitNet's I2_S, whose single scale is repeated in each block.
+    /// Returns the blocks of a tensor in its [`TensorInfo::format`]. They are the bytes of the
+    /// file, except for BitNet's I2_S, whose single scale is repeated in every block.
     ///
     /// # Errors
-    /// Unsupported if this crate does not decode the type; bad file if I2_S data is invalid;
-    /// invalid if the tensor belongs to another file.
+    /// Same as [`Gguf::bytes`], and also unsupported if this crate does not decode the type, and
+    /// bad file if I2_S data is not valid.
     pub fn weights(&self, info: &TensorInfo) -> Result<Cow<'_, [u8]>> {
         let (format, bytes) = (info.format()?, self.bytes(info)?);
         if format != Format::I2S {

@@ -1,4 +1,4 @@
-//! Opening by path; not available in a browser.
+//! Opens files by path; not available in browsers.
 
 use std::fs::File;
 use std::io::Read;
@@ -13,8 +13,8 @@ impl Gguf {
     ///
     /// # Errors
     /// Io if the file or another part cannot be opened or read; bad file, naming field and byte
-    /// offset, if it is not a regular file or not valid GGUF, and for the errors of [`Gguf::join`];
-    /// out of memory if a requested copy does not fit.
+    /// offset, if one is not a regular file or not valid GGUF; out of memory if a requested copy
+    /// does not fit. Also the errors of [`Gguf::join`].
     pub fn open(path: impl AsRef<Path>, access: Access) -> Result<Gguf> {
         let path = path.as_ref();
         let first = Gguf::open_one(path, access)?;
@@ -53,7 +53,7 @@ impl Gguf {
     }
 }
 
-/// Reads exactly `len` bytes of a file, even if it grows meanwhile.
+/// Reads exactly `len` bytes of a file, even if it grows in the meantime.
 fn read(
     file: File,
     len: u64,

@@ -1,5 +1,5 @@
-//! Split models, as `llama-gguf-split` writes them: the first file has the metadata of the model,
-//! each has some of the tensors, and three keys in each identify the part.
+//! Joins split models, as `llama-gguf-split` writes them: the first file has the metadata of the
+//! model, each file has some of the tensors, and three keys in each file identify the part.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ const NUMBER: &str = "split.no";
 const COUNT: &str = "split.count";
 const TENSORS: &str = "split.tensors.count";
 
-/// Identification of a part.
+/// Identifies a part of a split model.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Place {
     /// Part number, from 0.
@@ -22,7 +22,7 @@ struct Place {
 }
 
 impl Place {
-    /// `None` if the file is not part of a split model.
+    /// Reads the metadata of a file; `None` if it is not part of a split model.
     fn of(file: &Gguf) -> Result<Option<Place>> {
         let Some(count) = file.find_u32(COUNT)?.filter(|count| *count > 1) else {
             return Ok(None);
@@ -37,7 +37,8 @@ impl Place {
 }
 
 impl Gguf {
-    /// Number of files that the model is split into, by its metadata; 1 if not split.
+    /// Returns the number of files that the model is split into, according to its metadata; 1 if it
+    /// is not split.
     ///
     /// # Errors
     /// Bad file, naming the key, if split keys are missing or inconsistent.
@@ -45,21 +46,21 @@ impl Gguf {
         Ok(Place::of(self)?.map_or(1, |place| place.count))
     }
 
-    /// Whether all tensors of the model are present; false for a single part of several.
+    /// Returns whether all tensors of the model are present; false for a single part of several.
     ///
     /// # Errors
-    /// Those of [`Gguf::split_count`].
+    /// Same as [`Gguf::split_count`].
     pub fn is_whole(&self) -> Result<bool> {
         Ok(self.split_count()? as usize == 1 + self.rest.len())
     }
 
-    /// Joins the parts of a model, first part first. The metadata is that of the first part, the
-    /// tensors are those of all.
+    /// Joins the parts of a model, given in order. The result has the metadata of the first part
+    /// and the tensors of all parts.
     ///
     /// # Errors
-    /// Invalid if there are no parts. Bad file, naming the part, if one is missing, out of order,
-    /// of another model, or if tensors occur twice. Parts of another model with the same tensor
-    /// names and counts are not detected.
+    /// Invalid if there are no parts; bad file, naming the part, if one is missing, out of order or
+    /// from a different model, or if a tensor occurs twice. A part from a different model with the
+    /// same tensor names and counts is not detected.
     pub fn join(parts: Vec<Gguf>) -> Result<Gguf> {
         let mut parts = parts.into_iter();
         let mut first = parts.next().ok_or_else(|| Error::invalid("no parts of a model"))?;
@@ -110,18 +111,19 @@ impl Gguf {
         Ok(first)
     }
 
-    /// This file and the other parts joined to it.
+    /// Returns an iterator over this file and the other parts joined to it.
     pub(super) fn parts(&self) -> impl Iterator<Item = &Gguf> {
         std::iter::once(self).chain(&self.rest)
     }
 
-    /// The part that contains a tensor.
+    /// Returns the part that contains a tensor; `None` if it belongs to a different file.
     pub(super) fn part_of(&self, info: &TensorInfo) -> Option<&Gguf> {
         self.parts().find(|part| Arc::ptr_eq(&part.name, &info.file))
     }
 }
 
-/// Checks that `part` is the wanted one.
+/// Checks that `part`, whose metadata is `found`, is the part `want` of the model that begins with
+/// `first`.
 fn check(first: &Gguf, part: &Gguf, found: Option<Place>, want: Place) -> Result<()> {
     let wrong = |key: &str, text: String| {
         Err(Error::bad_file(format!(
@@ -146,7 +148,7 @@ fn check(first: &Gguf, part: &Gguf, found: Option<Place>, want: Place) -> Result
     Ok(())
 }
 
-/// Splits `name-00002-of-00003.gguf` into prefix, 2, and 3.
+/// Splits a name such as `name-00002-of-00003.gguf` into `name`, 2 and 3.
 #[cfg(not(target_arch = "wasm32"))]
 fn numbers(name: &str) -> Option<(&str, u32, u32)> {
     let (rest, count) = name.strip_suffix(".gguf")?.rsplit_once("-of-")?;
@@ -158,11 +160,12 @@ fn numbers(name: &str) -> Option<(&str, u32, u32)> {
     Some((stem, number(part)?, number(count)?))
 }
 
-/// The other parts of an open file, in order, located by name in its folder; empty if not split.
+/// Opens the other parts of a split model, which are in the folder of the first, and returns them
+/// in order; empty if the model is not split.
 ///
 /// # Errors
-/// Bad file if the file is not the first part, or if its name does not identify a part; the errors
-/// of `open`, naming the part.
+/// Bad file if `first` is not the first part, or if its name does not match its metadata. Also the
+/// errors of `open`, naming the part.
 #[cfg(not(target_arch = "wasm32"))]
 pub(super) fn others(
     path: &std::path::Path,

@@ -1,10 +1,10 @@
-//! Valid and invalid parts of split models.
+//! Tests valid and invalid parts of split models.
 
 use super::super::{Access, Value, Writer};
 use super::*;
 use warploom_core::base::Format;
 
-/// A part with tensors of these names, 32 bytes of `fill` each.
+/// Returns a part that has tensors with these names, each of 32 bytes with the value `fill`.
 fn part(number: u16, count: u16, tensors: i32, names: &[&str], fill: u8) -> Vec<u8> {
     let mut file = Writer::new();
     if number == 0 {
@@ -19,7 +19,7 @@ fn part(number: u16, count: u16, tensors: i32, names: &[&str], fill: u8) -> Vec<
     out.finish().unwrap()
 }
 
-/// Three parts with five tensors.
+/// Returns a model of three parts with five tensors in total.
 fn model() -> [Vec<u8>; 3] {
     [part(0, 3, 5, &["a", "b"], 1), part(1, 3, 5, &["c", "d"], 2), part(2, 3, 5, &["e"], 3)]
 }

@@ -1,4 +1,4 @@
-//! Entries of the tensor table, and the table of ggml's types.
+//! Reads entries of the tensor table, with the help of a table of ggml's types.
 
 use std::fmt;
 use std::sync::Arc;
@@ -8,10 +8,10 @@ use warploom_core::base::{DType, Format};
 use warploom_core::error::{Error, Result};
 use warploom_core::quant::i2_s;
 
-/// Largest rank of a tensor, as in ggml.
+/// Maximum rank of a tensor, as in ggml.
 const MAX_DIMS: usize = 4;
 
-/// A tensor type of ggml: its size in files, and its format here.
+/// A tensor type of ggml: its size in files, and the storage format that it corresponds to.
 struct Type {
     number: u32,
     name: &'static str,
@@ -36,7 +36,8 @@ const fn ours(number: u32, format: Format) -> Type {
     }
 }
 
-/// BitNet's type, whose scale follows the tensor: its layouts in file and memory differ.
+/// Returns BitNet's type I2_S. Its layout in files differs from that in memory: the scale follows
+/// the blocks.
 const fn i2_s(number: u32) -> Type {
     let block_bytes = i2_s::FILE_BYTES as u64;
     Type { block_bytes, tail: i2_s::FILE_TAIL as u64, ..ours(number, Format::I2S) }
@@ -46,10 +47,10 @@ const fn known(number: u32, name: &'static str, block_len: u64, block_bytes: u64
     Type { number, name, block_len, block_bytes, tail: 0, format: None }
 }
 
-/// By number. 4, 5, 31 to 33 and 36 to 38 were removed from ggml. 36 is I2_S in files of
-/// microsoft/BitNet, the only known files with that number: ggml's own iq4_nl_4_4 existed only in
-/// memory. BitNet's tl2 shares the number of mxfp4 but has fewer bytes, so the checks of the file's
-/// end and of overlaps reject it.
+/// All known types, by number. 4, 5, 31 to 33 and 36 to 38 were removed from ggml. 36 is I2_S in
+/// files of microsoft/BitNet, the only known files with that number: ggml's own iq4_nl_4_4 existed
+/// only in memory. BitNet's tl2 shares the number of mxfp4 but has fewer bytes, so the checks of
+/// the file's end and of overlaps refuse it.
 static TYPES: [Type; 35] = [
     ours(0, Format::F32),
     ours(1, Format::Plain(DType::F16)),
@@ -88,7 +89,7 @@ static TYPES: [Type; 35] = [
     known(41, "q1_0", 128, 18),
 ];
 
-/// A hint about a number that is not a known type.
+/// Returns a hint about a type number that is not in [`TYPES`].
 fn hint(number: u32) -> &'static str {
     match number {
         31..=33 => {
@@ -100,7 +101,8 @@ fn hint(number: u32) -> &'static str {
     }
 }
 
-/// The type number of a format whose file and memory layouts are the same.
+/// Returns the type number of a format; `None` if files cannot store the format in its memory
+/// layout.
 pub(super) fn number_of(format: Format) -> Option<u32> {
     TYPES.iter().find(|t| t.format == Some(format) && t.tail == 0).map(|t| t.number)
 }
@@ -112,12 +114,12 @@ fn type_of(number: u32) -> Option<&'static Type> {
 /// A validated entry of the tensor table.
 pub(super) struct Entry<'a> {
     name: &'a str,
-    /// Innermost first, as in the file.
+    /// Sizes, innermost first as in the file.
     dims: [u64; MAX_DIMS],
     rank: usize,
     elements: u64,
     type_number: u32,
-    /// Bytes of the data, if the type's size is known.
+    /// Size of the data in bytes, if the size of the type is known.
     pub(super) bytes: Option<u64>,
     /// Offset from the start of the data section.
     pub(super) offset: u64,
@@ -213,24 +215,25 @@ impl TensorInfo {
         }
     }
 
-    /// Its name.
+    /// Returns the name of the tensor.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Its shape, outermost first (the file stores innermost first); empty for a scalar.
+    /// Returns the shape, outermost dimension first (files store the innermost first); empty for a
+    /// scalar.
     ///
     /// A matrix `[rows, columns]` is row-major; blocks of a quantised format run along a row.
     pub fn shape(&self) -> &[u64] {
         &self.dims[..self.rank]
     }
 
-    /// Number of elements, less than 2^63.
+    /// Returns the number of elements, less than 2^63.
     pub fn elements(&self) -> u64 {
         self.elements
     }
 
-    /// The format of its weights.
+    /// Returns the storage format.
     ///
     /// # Errors
     /// Unsupported, naming tensor and type, if this crate does not decode the type.
@@ -238,22 +241,22 @@ impl TensorInfo {
         type_of(self.type_number).and_then(|t| t.format).ok_or_else(|| self.unsupported())
     }
 
-    /// ggml's number of its type.
+    /// Returns ggml's number for the type.
     pub fn type_number(&self) -> u32 {
         self.type_number
     }
 
-    /// ggml's lower-case name of its type, if known: `q4_k`, `iq2_xxs`.
+    /// Returns ggml's lowercase name for the type, such as `q4_k` or `iq2_xxs`, if it is known.
     pub fn type_name(&self) -> Option<&'static str> {
         type_of(self.type_number).map(|t| t.name)
     }
 
-    /// Bytes of its data, if the type's size is known.
+    /// Returns the size of the data in bytes, if the size of the type is known.
     pub fn byte_len(&self) -> Option<u64> {
         self.bytes
     }
 
-    /// File offset of its data in bytes.
+    /// Returns the file offset of the data in bytes.
     pub fn file_offset(&self) -> u64 {
         self.file_offset
     }

@@ -5,25 +5,25 @@ use std::fmt;
 use super::cursor::Cursor;
 use warploom_core::error::{Result, broken_invariant};
 
-/// Deepest nesting of arrays. No known file has more than one level.
+/// Maximum nesting of arrays. No known file has more than one level.
 const MAX_DEPTH: u32 = 4;
 
-/// The type of a metadata value, ordered by file number.
+/// The type of a metadata value. The variants are in the order of the type numbers in files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// 8-bit unsigned.
+    /// 8-bit unsigned integer.
     U8,
-    /// 8-bit two's complement.
+    /// 8-bit signed integer.
     I8,
-    /// 16-bit unsigned.
+    /// 16-bit unsigned integer.
     U16,
-    /// 16-bit two's complement.
+    /// 16-bit signed integer.
     I16,
-    /// 32-bit unsigned.
+    /// 32-bit unsigned integer.
     U32,
-    /// 32-bit two's complement.
+    /// 32-bit signed integer.
     I32,
-    /// 32-bit IEEE 754.
+    /// 32-bit floating-point number.
     F32,
     /// A boolean.
     Bool,
@@ -31,16 +31,16 @@ pub enum Kind {
     String,
     /// An array of values of one type.
     Array,
-    /// 64-bit unsigned.
+    /// 64-bit unsigned integer.
     U64,
-    /// 64-bit two's complement.
+    /// 64-bit signed integer.
     I64,
-    /// 64-bit IEEE 754.
+    /// 64-bit floating-point number.
     F64,
 }
 
 impl Kind {
-    /// Ordered by file number.
+    /// All types, in the order of their numbers in files.
     const ALL: [Kind; 13] = [
         Kind::U8,
         Kind::I8,
@@ -57,7 +57,7 @@ impl Kind {
         Kind::F64,
     ];
 
-    /// The lower-case name: `u32`, `string`.
+    /// Returns the lowercase name, such as `u32` or `string`.
     pub const fn name(self) -> &'static str {
         match self {
             Kind::U8 => "u8",
@@ -76,12 +76,12 @@ impl Kind {
         }
     }
 
-    /// Its number in files.
+    /// Returns the number of the type in files.
     pub(super) fn number(self) -> u32 {
         self as u32
     }
 
-    /// Bytes of a value in the file; the minimum if the size varies.
+    /// Returns the size of a value in a file in bytes, or the minimum if it varies.
     const fn least_bytes(self) -> usize {
         match self {
             Kind::U8 | Kind::I8 | Kind::Bool => 1,
@@ -112,19 +112,19 @@ impl fmt::Display for Kind {
 /// A metadata value.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Value<'a> {
-    /// 8-bit unsigned.
+    /// 8-bit unsigned integer.
     U8(u8),
-    /// 8-bit two's complement.
+    /// 8-bit signed integer.
     I8(i8),
-    /// 16-bit unsigned.
+    /// 16-bit unsigned integer.
     U16(u16),
-    /// 16-bit two's complement.
+    /// 16-bit signed integer.
     I16(i16),
-    /// 32-bit unsigned.
+    /// 32-bit unsigned integer.
     U32(u32),
-    /// 32-bit two's complement.
+    /// 32-bit signed integer.
     I32(i32),
-    /// 32-bit IEEE 754.
+    /// 32-bit floating-point number.
     F32(f32),
     /// A boolean.
     Bool(bool),
@@ -132,16 +132,16 @@ pub enum Value<'a> {
     String(&'a str),
     /// An array of values of one type.
     Array(Array<'a>),
-    /// 64-bit unsigned.
+    /// 64-bit unsigned integer.
     U64(u64),
-    /// 64-bit two's complement.
+    /// 64-bit signed integer.
     I64(i64),
-    /// 64-bit IEEE 754.
+    /// 64-bit floating-point number.
     F64(f64),
 }
 
 impl<'a> Value<'a> {
-    /// Its type.
+    /// Returns the type of the value.
     pub const fn kind(&self) -> Kind {
         match self {
             Value::U8(_) => Kind::U8,
@@ -160,7 +160,7 @@ impl<'a> Value<'a> {
         }
     }
 
-    /// The number, if it is an integer of any width.
+    /// Returns the value of an integer of any width; `None` for other types.
     pub fn integer(&self) -> Option<i128> {
         match *self {
             Value::U8(v) => Some(v.into()),
@@ -175,7 +175,7 @@ impl<'a> Value<'a> {
         }
     }
 
-    /// The number, if it is an f32, or an f64 (rounded to the nearest f32).
+    /// Returns the value of an f32, or of an f64 rounded to an f32; `None` for other types.
     pub fn float(&self) -> Option<f32> {
         match *self {
             Value::F32(v) => Some(v),
@@ -184,7 +184,7 @@ impl<'a> Value<'a> {
         }
     }
 
-    /// Reads a type and a value of it, validated to the last byte.
+    /// Reads a type and then a value of this type, and validates all of its bytes.
     pub(super) fn read(cursor: &mut Cursor<'a>) -> Result<Value<'a>> {
         let kind = Kind::read(cursor, "value type")?;
         Value::read_as(cursor, kind, 0)
@@ -233,22 +233,22 @@ pub struct Array<'a> {
 }
 
 impl<'a> Array<'a> {
-    /// The type of its items.
+    /// Returns the type of the items.
     pub const fn kind(&self) -> Kind {
         self.kind
     }
 
-    /// Number of items.
+    /// Returns the number of items.
     pub const fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether it has no items.
+    /// Returns whether there are no items.
     pub const fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// The items, in order.
+    /// Returns an iterator over the items, in order.
     pub fn items(&self) -> Items<'a> {
         Items {
             cursor: Cursor::new("checked metadata", self.bytes),
@@ -257,7 +257,7 @@ impl<'a> Array<'a> {
         }
     }
 
-    /// The items as raw bytes of the file.
+    /// Returns the items as raw bytes of the file.
     pub(super) fn bytes(&self) -> &'a [u8] {
         self.bytes
     }
@@ -289,7 +289,7 @@ impl fmt::Debug for Array<'_> {
     }
 }
 
-/// The items of an [`Array`].
+/// Iterator over the items of an [`Array`].
 #[derive(Clone)]
 pub struct Items<'a> {
     cursor: Cursor<'a>,

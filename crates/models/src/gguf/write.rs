@@ -1,5 +1,5 @@
-//! Writes GGUF containers, version 3: metadata and tensor table first, then the tensors' bytes as a
-//! stream, so that no tensor must fit in memory.
+//! Writes GGUF files, version 3: metadata and tensor table first, then the bytes of the tensors as
+//! a stream, so that no tensor has to fit in memory.
 
 use std::collections::HashSet;
 use std::io::Write;
@@ -11,7 +11,7 @@ use warploom_core::error::{Error, Result};
 
 /// Alignment of tensor offsets in written files, in bytes.
 const ALIGNMENT: u64 = 32;
-/// Largest rank of a tensor, as in ggml.
+/// Maximum rank of a tensor, as in ggml.
 const MAX_DIMS: usize = 4;
 
 /// The head of a file under construction: metadata, and tensors whose bytes follow later.
@@ -21,14 +21,14 @@ pub struct Writer {
     key_names: HashSet<String>,
     entries: Vec<u8>,
     entry_names: HashSet<String>,
-    /// Bytes of each tensor, without padding.
+    /// Size of each tensor in bytes, without padding.
     sizes: Vec<u64>,
     /// Offset of the next tensor from the start of the data section.
     offset: u64,
 }
 
 impl Writer {
-    /// An empty file.
+    /// Creates the head of an empty file.
     pub fn new() -> Writer {
         Writer::default()
     }
@@ -36,7 +36,8 @@ impl Writer {
     /// Adds a metadata value, which may come from another file.
     ///
     /// # Errors
-    /// Invalid if the key is empty, a duplicate, or the alignment, which this writer controls.
+    /// Invalid if the key is empty, a duplicate, or `general.alignment`, which this writer
+    /// controls.
     pub fn key(&mut self, key: &str, value: Value<'_>) -> Result<()> {
         self.begin_key(key, value.kind())?;
         put_value(&mut self.keys, value);
@@ -46,7 +47,7 @@ impl Writer {
     /// Adds an array of strings.
     ///
     /// # Errors
-    /// Those of [`Writer::key`].
+    /// Same as [`Writer::key`].
     pub fn strings<'a>(
         &mut self,
         key: &str,
@@ -60,7 +61,7 @@ impl Writer {
     /// Adds an array of 32-bit integers.
     ///
     /// # Errors
-    /// Those of [`Writer::key`].
+    /// Same as [`Writer::key`].
     pub fn integers(&mut self, key: &str, items: impl ExactSizeIterator<Item = i32>) -> Result<()> {
         self.begin_array(key, Kind::I32, items.len())?;
         items.for_each(|item| self.keys.extend(item.to_le_bytes()));
@@ -70,14 +71,15 @@ impl Writer {
     /// Adds an array of 32-bit floating-point numbers.
     ///
     /// # Errors
-    /// Those of [`Writer::key`].
+    /// Same as [`Writer::key`].
     pub fn floats(&mut self, key: &str, items: impl ExactSizeIterator<Item = f32>) -> Result<()> {
         self.begin_array(key, Kind::F32, items.len())?;
         items.for_each(|item| self.keys.extend(item.to_le_bytes()));
         Ok(())
     }
 
-    /// Adds a tensor, whose bytes must follow in this order; `shape` is outermost first.
+    /// Adds a tensor; `shape` has the outermost dimension first. The bytes of the tensors must
+    /// later be written in the order of these calls.
     ///
     /// # Errors
     /// Invalid if the name is empty or a duplicate, or if the shape has too many dimensions, a size
@@ -116,7 +118,7 @@ impl Writer {
         Ok(())
     }
 
-    /// Size of the whole file in bytes.
+    /// Returns the size of the whole file in bytes.
     pub fn file_bytes(&self) -> u64 {
         self.head_bytes().next_multiple_of(ALIGNMENT) + self.offset
     }
@@ -128,7 +130,7 @@ impl Writer {
     /// Writes the head, and returns a writer for the tensors' bytes.
     ///
     /// # Errors
-    /// Io, from `out`.
+    /// Io if `out` fails.
     pub fn begin<W: Write>(self, out: W) -> Result<TensorWriter<W>> {
         let mut head = Vec::with_capacity(self.head_bytes() as usize + ALIGNMENT as usize);
         head.extend(b"GGUF");
@@ -198,15 +200,15 @@ pub struct TensorWriter<W> {
     sizes: std::vec::IntoIter<u64>,
     /// Bytes missing from the current tensor.
     left: u64,
-    /// Padding after it in bytes.
+    /// Bytes of padding after the current tensor.
     padding: usize,
 }
 
 impl<W: Write> TensorWriter<W> {
-    /// Writes bytes of the current tensor; once it is complete, the next one is current.
+    /// Writes bytes of the current tensor. Once it is complete, the next one becomes current.
     ///
     /// # Errors
-    /// Invalid if the bytes exceed the current tensor; io, from the writer.
+    /// Invalid if the bytes exceed the current tensor; io if the underlying writer fails.
     pub fn write(&mut self, bytes: &[u8]) -> Result<()> {
         if bytes.len() as u64 > self.left {
             let (have, want) = (bytes.len(), self.left);
@@ -221,10 +223,10 @@ impl<W: Write> TensorWriter<W> {
         Ok(())
     }
 
-    /// Returns the underlying writer once all tensors are complete.
+    /// Ends the file: flushes the underlying writer and returns it.
     ///
     /// # Errors
-    /// Invalid if bytes of tensors are missing; io, from the writer.
+    /// Invalid if bytes of tensors are missing; io if the underlying writer fails.
     pub fn finish(mut self) -> Result<W> {
         let missing = self.left + self.sizes.as_slice().iter().sum::<u64>();
         if missing > 0 {
@@ -234,7 +236,7 @@ impl<W: Write> TensorWriter<W> {
         Ok(self.out)
     }
 
-    /// Advances to the next tensor. None is empty, since sizes are not 0.
+    /// Advances to the next tensor. No tensor is empty, since sizes are not 0.
     fn next(&mut self) {
         self.left = self.sizes.next().unwrap_or(0);
         self.padding = (self.left.next_multiple_of(ALIGNMENT) - self.left) as usize;
@@ -261,7 +263,7 @@ mod tests {
         first.tensor("b", &[5], Format::F32).unwrap();
         let size = first.file_bytes();
         let mut out = first.begin(Vec::new()).unwrap();
-        // In parts, with an empty write: the second tensor begins once the first is complete.
+        // In several writes: the second tensor begins once the first is complete.
         out.write(&[1; 100]).unwrap();
         out.write(&[2; 2]).unwrap();
         assert!(out.write(&[0; 21]).unwrap_err().is_invalid());

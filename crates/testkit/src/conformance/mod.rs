@@ -54,7 +54,7 @@
 //! use warploom_testkit::Conformance;
 //!
 //! # fn main() -> warploom::Result<()> {
-//! let provider = warploom::cpu::Provider;
+//! let provider = warploom_cpu::Provider;
 //! Conformance::new().only("softmax/n").run_provider(&provider)?.assert_passed();
 //! # Ok(())
 //! # }
@@ -62,16 +62,18 @@
 //!
 //! # Criteria
 //!
-//! A case passes if every output and state is within the row's tolerance. Memory is filled with NaN
-//! before, and the guard zones around buffers must be unchanged. A case that a device reports as
-//! unsupported is `unsupported`, which is not a failure, unless [`Conformance::complete`] is set.
-//! Known errors are declared with a reason ([`KnownFailure`]); a declaration fails as soon as its
-//! case passes. [`super::faults`] show that the suite itself can fail.
+//! A case passes if every output and state is within the row's tolerance. Before a run, memory is
+//! filled with NaN; after it, the guard zones around buffers must be unchanged. A case that a
+//! device reports as unsupported is `unsupported`, which is not a failure, unless
+//! [`Conformance::complete`] is set. Known errors are declared with a reason ([`KnownFailure`]); a
+//! declaration fails as soon as its case passes. The planted faults in [`super::faults`] show that
+//! the suite itself can fail.
 //!
 //! # Stability
 //!
 //! [`Conformance`], its report and the planted faults are a public interface for other crates and
-//! follow its versioning. The case table grows between versions, so a provider may fail new cases.
+//! follow this crate's versioning. The case table grows between versions, so a provider may fail
+//! new cases.
 
 mod report;
 mod run;
@@ -81,9 +83,9 @@ use std::sync::Arc;
 pub use report::{ConformanceReport, DeviceReport, EngineUse, Problem, Row, Sizes, Verdict};
 
 use warploom::engine::{Engine, EngineId, Knobs};
-use warploom::error::{Error, Result};
 use warploom::provider::Provider;
 use warploom::runtime::Runtime;
+use warploom::{Error, Result};
 use warploom_cases::{Case, KnownFailure, Tolerance};
 
 /// Progress, reported before each case.
@@ -94,9 +96,9 @@ pub struct ConformanceProgress<'a> {
     pub device: &'a str,
     /// The next case.
     pub case: &'a str,
-    /// Finished cases on this device.
+    /// Number of finished cases on this device.
     pub done: usize,
-    /// Total cases on this device.
+    /// Total number of cases on this device.
     pub total: usize,
 }
 
@@ -126,7 +128,7 @@ pub struct Conformance {
     progress: Option<OnProgress>,
 }
 
-warploom::base::debug_as!(Conformance, |this| only: this.only, label: this.label);
+warploom_core::base::debug_as!(Conformance, |this| only: this.only, label: this.label);
 
 /// An engine under test.
 enum Wanted {
@@ -146,20 +148,20 @@ impl Wanted {
 }
 
 impl Conformance {
-    /// The whole table, with the engines that planning chooses.
+    /// Creates the suite of the whole table, with the engines that planning chooses.
     pub fn new() -> Conformance {
         Conformance::default()
     }
 
     /// Forces this engine wherever it applies. It is added to the runtime's registry for the run;
     /// cases in which it does not apply are skipped. Can be called several times; the engines are
-    /// tested in turn.
+    /// tested one after another.
     pub fn engine(mut self, engine: Arc<dyn Engine>) -> Conformance {
         self.engines.push(Wanted::Given(engine));
         self
     }
 
-    /// As [`Conformance::engine`], for an engine in the runtime's registry.
+    /// Same as [`Conformance::engine`], for an engine in the runtime's registry.
     pub fn registered(mut self, engine: EngineId) -> Conformance {
         self.engines.push(Wanted::Registered(engine));
         self
@@ -178,7 +180,7 @@ impl Conformance {
         self
     }
 
-    /// Runs one in `one_of` cases; 0 and 1 run all.
+    /// Runs one of every `one_of` cases; 0 and 1 run all.
     pub fn sample(mut self, one_of: usize) -> Conformance {
         self.sample = one_of;
         self
@@ -209,21 +211,24 @@ impl Conformance {
         self
     }
 
-    /// Whether an unsupported case is a failure.
+    /// Sets whether an unsupported case is a failure.
     pub fn complete(mut self, complete: bool) -> Conformance {
         self.complete = complete;
         self
     }
 
-    /// Label of the runtime's device in the report, instead of its id and name.
+    /// Sets the label of the runtime's device in the report, instead of its id and name.
     pub fn label(mut self, label: impl Into<String>) -> Conformance {
         self.label = Some(label.into());
         self
     }
 
     /// Reports progress before each case.
-    pub fn progress(mut self, told: impl FnMut(ConformanceProgress<'_>) + 'static) -> Conformance {
-        self.progress = Some(Box::new(told));
+    pub fn progress(
+        mut self,
+        on_progress: impl FnMut(ConformanceProgress<'_>) + 'static,
+    ) -> Conformance {
+        self.progress = Some(Box::new(on_progress));
         self
     }
 
@@ -231,18 +236,18 @@ impl Conformance {
     /// blocked and known-wrong engines apply.
     ///
     /// # Errors
-    /// Invalid for a given engine that is already registered, a requested one that is not, and a
-    /// prefix without cases. Failures of the device are in the report.
+    /// Invalid if a given engine is already registered, a requested one is not, or a prefix matches
+    /// no case. Failures of the device are in the report.
     #[cfg(not(target_arch = "wasm32"))]
     pub fn run(&mut self, runtime: &Runtime) -> Result<ConformanceReport> {
-        warploom::base::platform::block_on(self.run_async(runtime))
+        warploom_core::base::platform::block_on(self.run_async(runtime))
     }
 
-    /// As [`Conformance::run`], as a future. Plans and expected results are made by the polling
-    /// thread.
+    /// Async version of [`Conformance::run`]. The polling thread plans and computes expected
+    /// results.
     ///
     /// # Errors
-    /// As [`Conformance::run`].
+    /// Same as [`Conformance::run`].
     pub async fn run_async(&mut self, runtime: &Runtime) -> Result<ConformanceReport> {
         let cases = self.chosen()?;
         let mut device = self.on_device(runtime, &cases, false, false).await?;
@@ -256,18 +261,18 @@ impl Conformance {
     /// Findings and measurements stored on this machine are ignored.
     ///
     /// # Errors
-    /// As [`Conformance::run`]; the provider's error if it cannot list its devices. A device that
-    /// does not open, or an empty list, is a problem in the report.
+    /// Same as [`Conformance::run`], and the provider's error if it cannot list its devices. A
+    /// device that does not open, or an empty list, is a problem in the report.
     #[cfg(not(target_arch = "wasm32"))]
     pub fn run_provider(&mut self, provider: &dyn Provider) -> Result<ConformanceReport> {
-        warploom::base::platform::block_on(self.run_provider_async(provider))
+        warploom_core::base::platform::block_on(self.run_provider_async(provider))
     }
 
-    /// As [`Conformance::run_provider`], as a future. Besides plans and expected results, the
-    /// provider's own futures may block the polling thread.
+    /// Async version of [`Conformance::run_provider`]. The polling thread plans, computes expected
+    /// results, and may be blocked by the provider's own futures.
     ///
     /// # Errors
-    /// As [`Conformance::run_provider`].
+    /// Same as [`Conformance::run_provider`].
     pub async fn run_provider_async(
         &mut self,
         provider: &dyn Provider,
@@ -275,10 +280,10 @@ impl Conformance {
         self.on_provider(provider).await
     }
 
-    /// The selected cases.
+    /// Returns the selected cases.
     ///
     /// # Errors
-    /// Invalid for a prefix without cases.
+    /// Invalid if a prefix matches no case.
     fn chosen(&self) -> Result<Vec<Case>> {
         let table = self.table.clone().unwrap_or_else(super::cases);
         for beginning in &self.only {

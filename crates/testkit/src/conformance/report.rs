@@ -8,7 +8,7 @@ use serde::Serialize;
 use warploom::engine::{DriverKey, EngineId};
 use warploom_cases::{Failure, Outcome, Report};
 
-/// Rows of each kind shown in the text.
+/// Maximum number of rows of each kind that the text shows.
 const SHOWN: usize = 20;
 
 /// Results of a conformance run.
@@ -25,7 +25,7 @@ pub struct ConformanceReport {
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct DeviceReport {
-    /// `cpu:0 "avx512"`, with `at the floor` if applicable.
+    /// Label of the device, such as `cpu:0 "avx512"`, with `at the floor` if applicable.
     pub label: String,
     /// Key of the device's driver.
     pub device: DriverKey,
@@ -58,7 +58,7 @@ pub enum Problem {
     },
     /// A listed device does not open.
     NotOpened {
-        /// `provider:index`.
+        /// Id of the device: `provider:index`.
         device: String,
         /// The provider's error.
         why: String,
@@ -67,7 +67,7 @@ pub enum Problem {
     DeviceLost {
         /// The case.
         case: String,
-        /// Cases that did not run because of it.
+        /// Number of cases that did not run because of it.
         left: usize,
     },
 }
@@ -95,7 +95,7 @@ pub struct Row {
     pub engine: Option<EngineId>,
     /// Whether operator fusion was enabled.
     pub fused: bool,
-    /// Reason of an overridden tolerance; empty for the table's.
+    /// Reason why the tolerance was overridden; empty if the case table's tolerance applies.
     pub note: String,
     /// The result.
     #[serde(flatten)]
@@ -107,7 +107,7 @@ pub struct Row {
 #[serde(tag = "verdict", rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Verdict {
-    /// Every value is within tolerance; the accuracy reached.
+    /// Every value is within tolerance; holds the accuracy reached.
     Pass(Report),
     /// A failure: the first wrong value, or why there are no values.
     Fail(Failure),
@@ -140,20 +140,20 @@ impl From<Outcome> for Verdict {
 pub struct EngineUse {
     /// The engine.
     pub engine: EngineId,
-    /// Cases whose executed plan contained it, without declared failures.
+    /// Number of cases whose executed plan contained it, not counting declared failures.
     pub cases: usize,
-    /// Why it was not used elsewhere: the engine's or the planner's reason with the number of
-    /// groups, or the declaration with the number of runs.
+    /// Why it was not used in other cases: each reason given by the engine or the planner, with its
+    /// number of groups, and each declared failure with its number of runs.
     pub refused: BTreeMap<String, usize>,
 }
 
 impl DeviceReport {
-    /// Number of rows that passed.
+    /// Returns the number of rows that passed.
     pub fn passed(&self) -> usize {
         self.rows.iter().filter(|row| matches!(row.verdict, Verdict::Pass(_))).count()
     }
 
-    /// Rows that failed.
+    /// Iterates over the rows that failed, with the failure.
     pub fn failures(&self) -> impl Iterator<Item = (&Row, &Failure)> {
         self.rows.iter().filter_map(|row| match &row.verdict {
             Verdict::Fail(failure) => Some((row, failure)),
@@ -161,7 +161,7 @@ impl DeviceReport {
         })
     }
 
-    /// Unsupported rows, with the reason.
+    /// Iterates over the unsupported rows, with the reason.
     pub fn unsupported(&self) -> impl Iterator<Item = (&Row, &str)> {
         self.rows.iter().filter_map(|row| match &row.verdict {
             Verdict::Unsupported { reason } => Some((row, reason.as_str())),
@@ -169,7 +169,7 @@ impl DeviceReport {
         })
     }
 
-    /// Everything that makes the device fail, as text.
+    /// Lists everything that makes the device fail, as text.
     fn wrong(&self) -> Vec<String> {
         let mut wrong: Vec<String> = Vec::new();
         for (row, failure) in self.failures() {
@@ -201,7 +201,7 @@ impl DeviceReport {
 }
 
 impl Row {
-    /// How the run was planned, if not the default.
+    /// Describes how the run was planned, if not by default.
     fn how(&self) -> String {
         let mut how = Vec::new();
         how.extend(self.engine.as_ref().map(|engine| format!("{engine} forced")));
@@ -215,14 +215,14 @@ impl Row {
 }
 
 impl ConformanceReport {
-    /// Appends another run, such as that of another device.
+    /// Appends another run, such as one on a different device.
     pub fn extend(&mut self, other: ConformanceReport) {
         self.devices.extend(other.devices);
         self.problems.extend(other.problems);
     }
 
-    /// Everything that makes the run fail, as text; empty if it passed. Includes devices on which
-    /// nothing passed and engines that were never used.
+    /// Lists everything that makes the run fail, as text; empty if it passed. Includes devices on
+    /// which nothing passed and engines that were never used.
     pub fn wrong(&self) -> Vec<String> {
         let mut wrong: Vec<String> = self.problems.iter().map(Problem::to_string).collect();
         wrong.extend(self.devices.iter().flat_map(DeviceReport::wrong));
@@ -232,23 +232,23 @@ impl ConformanceReport {
         wrong
     }
 
-    /// Whether every case that can run passed.
+    /// Returns whether nothing is wrong, as [`ConformanceReport::wrong`] lists it.
     pub fn passed(&self) -> bool {
         self.wrong().is_empty()
     }
 
-    /// For tests: panics on any failure.
+    /// Asserts that the run passed, for tests.
     ///
     /// # Panics
-    /// If anything is wrong, with all of it.
+    /// If anything is wrong; the message lists all of it.
     #[track_caller]
     pub fn assert_passed(&self) {
         let wrong = self.wrong();
         assert!(wrong.is_empty(), "{} wrong:\n{}", wrong.len(), wrong.join("\n"));
     }
 
-    /// The report as JSON: each row with its accuracy, the first wrong element and both values, or
-    /// the reason.
+    /// Returns the report as JSON: each row with its accuracy, the first wrong element and both
+    /// values, or the reason.
     pub fn to_json(&self) -> serde_json::Value {
         // Only numbers, strings and lists, which always serialise.
         serde_json::to_value(self).unwrap_or_default()
@@ -298,11 +298,11 @@ impl fmt::Display for DeviceReport {
         for (row, reason) in self.unsupported().filter(|_| !self.complete) {
             reasons.entry(reason).or_insert((0, &row.case)).0 += 1;
         }
-        let told = |(reason, (count, case)): (&str, (usize, &str))| match count {
+        let described = |(reason, (count, case)): (&str, (usize, &str))| match count {
             1 => format!("unsupported: {case}: {reason}"),
             _ => format!("unsupported: {count} such as {case}: {reason}"),
         };
-        shown.extend(reasons.into_iter().map(told));
+        shown.extend(reasons.into_iter().map(described));
         for line in shown.iter().take(SHOWN) {
             writeln!(f, "  {line}")?;
         }

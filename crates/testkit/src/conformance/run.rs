@@ -5,23 +5,23 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::report::{ConformanceReport, DeviceReport, EngineUse, Problem, Row, Sizes};
 use super::{Conformance, ConformanceProgress, OnProgress, Wanted};
-use warploom::base::ShapeClass;
-use warploom::base::platform::Clock;
 use warploom::engine::{DriverKey, EngineId, Registry};
-use warploom::error::{Error, Result};
-use warploom::ir::NodeId;
+use warploom::graph::NodeId;
 use warploom::plan::{Candidates, Options, Plan, Selector, candidates};
 use warploom::provider::{DeviceProfile, OpenOptions, Provider};
-use warploom::reference::{self, Evaluation};
 use warploom::runtime::{Runtime, SyncMode, run_plan_async};
+use warploom::{Error, Result};
 use warploom_cases::{Case, Failure, Outcome, declared, judge};
+use warploom_core::base::ShapeClass;
+use warploom_core::base::platform::Clock;
+use warploom_core::reference::{self, Evaluation};
 
 /// State of a run on one device.
 struct Bench<'a> {
     suite: &'a Conformance,
     runtime: &'a Runtime,
     registry: Registry,
-    /// Whether stored findings on this machine are ignored.
+    /// Whether findings and measurements stored on this machine are ignored.
     trusting: bool,
     uses: Vec<EngineUse>,
     /// Indices in `uses` of engines already counted for the current case.
@@ -79,9 +79,9 @@ impl Conformance {
         floor: bool,
         trusting: bool,
     ) -> Result<DeviceReport> {
-        let mut told = self.progress.take();
-        let found = self.examined(runtime, cases, floor, trusting, &mut told).await;
-        self.progress = told;
+        let mut on_progress = self.progress.take();
+        let found = self.examined(runtime, cases, floor, trusting, &mut on_progress).await;
+        self.progress = on_progress;
         found
     }
 
@@ -91,7 +91,7 @@ impl Conformance {
         cases: &[Case],
         floor: bool,
         trusting: bool,
-        told: &mut Option<OnProgress>,
+        on_progress: &mut Option<OnProgress>,
     ) -> Result<DeviceReport> {
         let clock = Clock::now();
         let profile = runtime.device().profile();
@@ -101,9 +101,9 @@ impl Conformance {
         let mut problems = Vec::new();
         let cases: Vec<&Case> = cases.iter().filter(|case| case.is_for(profile.kind)).collect();
         for (done, case) in cases.iter().enumerate() {
-            if let Some(told) = told.as_mut() {
+            if let Some(on_progress) = on_progress.as_mut() {
                 let (device, total) = (label.as_str(), cases.len());
-                told(ConformanceProgress { device, case: &case.name, done, total });
+                on_progress(ConformanceProgress { device, case: &case.name, done, total });
             }
             if bench.case(case).await? {
                 let left = cases.len() - done - 1;
@@ -125,7 +125,7 @@ impl Conformance {
         })
     }
 
-    /// A case with its tolerance on this device, and the reason if that is not the table's.
+    /// Returns a case with its tolerance on this device, and the reason if that is not the table's.
     fn held<'c>(&self, case: &'c Case, runtime: &Runtime) -> (Cow<'c, Case>, String) {
         let allowed = self.allowances.iter().find(|row| case.name.starts_with(&row.case));
         if let Some(row) = allowed {
@@ -235,7 +235,7 @@ impl<'a> Bench<'a> {
         Ok(false)
     }
 
-    /// The groups of a case, with the engines for each.
+    /// Returns the groups of a case, with the engines that can and cannot execute each.
     fn pieces(&self, held: &Held<'_>, class: &ShapeClass, fused: bool) -> Result<Vec<Candidates>> {
         candidates(&held.case.graph, class, self.profile(), &self.options(fused))
     }
@@ -332,7 +332,8 @@ impl<'a> Bench<'a> {
     }
 }
 
-/// Ranges of each symbol that include larger values than this run needs, as in a decoder's plans.
+/// Returns ranges of each symbol that include larger values than this run needs, as in a decoder's
+/// plans.
 fn ranges(case: &Case) -> Option<ShapeClass> {
     case.symbols.iter().fold(None, |class, (symbol, value)| {
         Some(class.unwrap_or_default().with(symbol, value.min(1), value * 2 + 3))

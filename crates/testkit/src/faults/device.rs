@@ -4,13 +4,13 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::{DeviceFault, EXPONENT, NOT_A_NUMBER};
-use warploom::base::platform::BoxFuture;
-use warploom::error::Result;
+use warploom::Result;
 use warploom::kernel::{Access, KernelSpec};
 use warploom::provider::{
     Args, BufferId, BufferRange, Command, Completion, Counters, Device, DeviceProfile, OpenOptions,
     PreparedId, Provider, Recording, Resource, Ticket, Usage,
 };
+use warploom_core::base::platform::BoxFuture;
 
 /// A deliberately faulty provider.
 pub struct FaultyProvider {
@@ -19,7 +19,7 @@ pub struct FaultyProvider {
 }
 
 impl FaultyProvider {
-    /// The devices of a provider, with a fault.
+    /// Wraps a provider; its devices have the fault.
     pub fn new(inner: Arc<dyn Provider>, fault: DeviceFault) -> FaultyProvider {
         FaultyProvider { inner, fault }
     }
@@ -57,9 +57,9 @@ struct FaultyDevice {
 #[derive(Default)]
 struct State {
     prepared: HashMap<PreparedId, Work>,
-    /// For each download of a submit, whether it is a result.
+    /// For each download of a submit, whether it is a result of kernels.
     downloads: BTreeMap<Ticket, Vec<bool>>,
-    /// The previous result.
+    /// The previous result, for [`DeviceFault::Stale`].
     result: Option<Vec<u8>>,
 }
 
@@ -99,7 +99,7 @@ impl FaultyDevice {
     }
 }
 
-/// Range written by the last kernel of a recording, if its buffer is known.
+/// Returns the range written by the last kernel of a recording, if its buffer is known.
 fn written(work: &Recording, slots: &[Option<BufferRange>]) -> Option<BufferRange> {
     let dispatch = work.commands.iter().rev().find_map(|command| match command {
         Command::Dispatch(dispatch) => Some(dispatch),

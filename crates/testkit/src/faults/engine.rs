@@ -5,16 +5,16 @@ use std::sync::Arc;
 use smallvec::smallvec;
 
 use super::{EXPONENT, EngineFault, NOT_A_NUMBER};
-use warploom::base::{Dim, Layout};
+use warploom::Result;
 use warploom::engine::{
     Cost, Engine, EngineId, Knob, Lowering, Notes, Query, ReductionOrder, StepBinding, View,
     WeightLayout,
 };
-use warploom::error::Result;
 use warploom::kernel::{Access, KernelSpec, SourceSpec};
 use warploom::provider::Word;
+use warploom_core::base::{Dim, Layout};
 
-/// Changes one word: `y[at] = (y[at] & keep) ^ bits`.
+/// Kernel that changes one word: `y[at] = (y[at] & keep) ^ bits`.
 const WGSL: &str = "
 struct Params { at: u32, keep: u32, bits: u32, unused: u32 }
 @group(0) @binding(0) var<uniform> params: Params;
@@ -33,13 +33,13 @@ pub struct FaultyEngine {
 }
 
 impl FaultyEngine {
-    /// An engine with a fault. It applies to single operations wherever the wrapped engine does,
-    /// with the same knobs, reduction order and version.
+    /// Wraps an engine with a fault. The result applies to single operations wherever the wrapped
+    /// engine does, with the same knobs, reduction order and version.
     pub fn new(inner: Arc<dyn Engine>, fault: EngineFault) -> FaultyEngine {
         FaultyEngine { id: EngineId::new(format!("faulty.{}", inner.id())), inner, fault }
     }
 
-    /// Adds a launch that changes the word in the middle of a result.
+    /// Adds a launch that changes the middle word of a result.
     fn spoil(&self, y: &View, keep: u32, bits: u32, out: &mut Lowering) -> Result<()> {
         let elements = y.shape.elements();
         let middle = y.layout.offset.clone() + elements.floor_div(&Dim::new(2));
@@ -76,7 +76,7 @@ impl Engine for FaultyEngine {
         self.inner.notes(query)
     }
 
-    /// A planted fault changes no reduction order: it does not depend on the number of rows.
+    /// Returns the wrapped engine's order: a planted fault does not depend on the number of rows.
     fn order(&self, query: &Query) -> Result<ReductionOrder, String> {
         self.inner.order(query)
     }

@@ -7,7 +7,7 @@
 //! use warploom_testkit::faults::{DeviceFault, FaultyProvider};
 //!
 //! # fn main() -> warploom::Result<()> {
-//! let broken = FaultyProvider::new(Arc::new(warploom::cpu::Provider), DeviceFault::NotANumber);
+//! let broken = FaultyProvider::new(Arc::new(warploom_cpu::Provider), DeviceFault::NotANumber);
 //! let report = Conformance::new().only("softmax/n").run_provider(&broken)?;
 //! assert!(!report.passed());
 //! # Ok(())
@@ -24,11 +24,11 @@ pub use engine::FaultyEngine;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum DeviceFault {
-    /// One bit in the middle of each result is wrong, the highest exponent bit of a float.
+    /// One bit of the middle word of each result is flipped: for floats, the highest exponent bit.
     WrongElement,
-    /// NaN in the middle of each result.
+    /// The middle word of each result is NaN.
     NotANumber,
-    /// Every result is zeros.
+    /// Every element of each result is zero.
     Zeros,
     /// A result is that of the previous run, truncated or padded with zeros.
     Stale,
@@ -54,11 +54,11 @@ impl DeviceFault {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum EngineFault {
-    /// One bit in the middle of the result is wrong, the highest exponent bit of a float.
+    /// One bit of the middle word of the result is flipped: for floats, the highest exponent bit.
     WrongElement,
-    /// NaN in the middle of the result.
+    /// The middle word of the result is NaN.
     NotANumber,
-    /// Its last kernel is not launched, so readers of the result read unwritten memory.
+    /// The engine's last kernel is not launched, so readers of the result read unwritten memory.
     KernelLeftOut,
     /// Operands are read as if contiguous from the first byte of their memory.
     IgnoresLayout,
@@ -76,5 +76,5 @@ impl EngineFault {
 
 /// A word that is NaN as `f32`, and whose two 16-bit parts are NaN as `f16` and `bf16`.
 const NOT_A_NUMBER: u32 = 0x7fc0_7fc0;
-/// The bit that turns 0 into 2, and 1 into infinity.
+/// The bit of an `f32` that turns 0 into 2, and 1 into infinity.
 const EXPONENT: u32 = 0x4000_0000;

@@ -6,31 +6,31 @@ use serde::Serialize;
 
 use super::device::graph_of;
 use super::{Job, elements};
-use warploom::base::{ShapeClass, SymbolValues};
-use warploom::error::{Error, Result};
 use warploom::plan::Plan;
 use warploom::runtime::{AnalyzeOptions, DeviceTensors, Runtime};
+use warploom::{Error, Result};
+use warploom_core::base::{ShapeClass, SymbolValues};
 
-/// Measured times.
+/// Measured times of a pack's kernel, and what its bandwidth is computed from.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Timing {
     /// Median time of the kernel itself, in seconds.
     pub kernel_s: f64,
     /// Median time of all launches of the operation, including clears and copies, in seconds.
     pub total_s: f64,
-    /// Bytes of operands and results.
+    /// Size of operands and results in bytes.
     pub bytes: u64,
     /// Copy bandwidth of the device, read plus written, in bytes per second.
     pub copy_bandwidth: u64,
 }
 
-/// As [`time_async`], blocking.
+/// Blocking version of [`time_async`].
 ///
 /// # Errors
-/// As [`time_async`].
+/// Same as [`time_async`].
 #[cfg(not(target_arch = "wasm32"))]
 pub fn time(job: &Job, runtime: &Runtime, runs: usize) -> Result<Timing> {
-    warploom::base::platform::block_on(time_async(job, runtime, runs))
+    warploom_core::base::platform::block_on(time_async(job, runtime, runs))
 }
 
 /// Times a job over `runs` runs, after a warm-up.

@@ -3,17 +3,17 @@
 use std::collections::BTreeMap;
 
 use super::{Job, Outcome, Row};
-use warploom::base::SymbolValues;
-use warploom::error::{Error, Result};
-use warploom::ir::{Custom, Graph, NodeId, Op};
-use warploom::reference::Tensor;
+use warploom::graph::{Custom, Graph, NodeId, Op};
 use warploom::runtime::{RunOptions, Runtime, run_graph_async};
+use warploom::{Error, Result};
 use warploom_cases::compare;
+use warploom_core::base::SymbolValues;
+use warploom_core::reference::Tensor;
 
-/// As [`on_device_async`], blocking.
+/// Blocking version of [`on_device_async`].
 #[cfg(not(target_arch = "wasm32"))]
 pub fn on_device(job: &Job, runtime: &Runtime) -> Row {
-    warploom::base::platform::block_on(on_device_async(job, runtime))
+    warploom_core::base::platform::block_on(on_device_async(job, runtime))
 }
 
 /// Runs a job on a device.
@@ -29,7 +29,7 @@ pub async fn on_device_async(job: &Job, runtime: &Runtime) -> Row {
     Row { case: job.name.clone(), place, outcome }
 }
 
-/// The job as a graph, and the bytes of its operands by name.
+/// Returns the job as a graph, and the bytes of its operands by name.
 pub(super) fn graph_of(job: &Job) -> Result<(Graph, BTreeMap<String, Vec<u8>>)> {
     let custom = &job.custom;
     let mut graph = Graph::new(&custom.name);

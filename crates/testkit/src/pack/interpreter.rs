@@ -1,22 +1,22 @@
 //! Runs a pack's kernel in the interpreter.
 
 use super::elements;
-use warploom::base::{Dim, SymbolValues};
-use warploom::error::{Error, Result};
-use warploom::interpret::{Argument, Checks, Options, Program, words};
-use warploom::ir::{Custom, CustomTensor, CustomWord};
+use warploom::graph::{Custom, CustomTensor, CustomWord};
 use warploom::kernel::pack::Pack;
+use warploom::{Error, Result};
+use warploom_core::base::{Dim, SymbolValues};
+use warploom_wgsl::interpret::{Argument, Checks, Options, Program, words};
 
 /// Step limit of one invocation, above which a loop counts as endless.
 const MAX_STEPS: u64 = 1 << 26;
-/// Maximum workgroups of a checked run.
+/// Maximum number of workgroups in a run.
 const MAX_GROUPS: u64 = 1 << 20;
 
-/// The words of every output, with all checks on; they must not depend on the initial contents of
-/// outputs.
+/// Runs a kernel with all checks except for uninitialised reads; returns the words of every output.
+/// If the manifest says `writes_all`, these must not depend on the initial contents of outputs.
 ///
 /// # Errors
-/// Invalid, with file and line: the first fault, or an element that varies.
+/// Invalid, with file and line, for the first fault or an element that varies.
 pub(super) fn checked(pack: &Pack, custom: &Custom, inputs: &[Vec<u32>]) -> Result<Vec<Vec<u32>>> {
     // Workgroup memory and outputs are guaranteed to start as zeros, so reading them first is
     // valid.
@@ -39,10 +39,10 @@ pub(super) fn checked(pack: &Pack, custom: &Custom, inputs: &[Vec<u32>]) -> Resu
     Ok(first)
 }
 
-/// The words of every output, without checks.
+/// Runs a kernel without checks; returns the words of every output.
 ///
 /// # Errors
-/// Invalid, with file and line, for an endless loop or divergent barriers.
+/// Invalid, with file and line, if a loop is endless or barriers diverge.
 pub(super) fn plain(pack: &Pack, custom: &Custom, inputs: &[Vec<u32>]) -> Result<Vec<Vec<u32>>> {
     let options = Options { max_steps: 1 << 32, ..Options::default() };
     run(pack, custom, inputs, &options, 0)

@@ -1,4 +1,4 @@
-//! Tests kernel packs: in the interpreter with all checks, and on devices.
+//! Tests kernel packs: in the interpreter, with its checks, and on devices.
 //!
 //! A case first runs in the interpreter, which finds errors that devices hide: an index out of
 //! bounds, a race, a divergent barrier, an endless loop. Its result is checked against the expected
@@ -13,12 +13,12 @@ mod operation;
 
 use serde::Serialize;
 
-use warploom::base::{DType, Shape, SymbolValues};
-use warploom::error::{Error, Result};
-use warploom::ir::Custom;
+use warploom::graph::Custom;
 use warploom::kernel::pack::{Case, Numbers, Pack};
-use warploom::reference::Tensor;
+use warploom::{Error, Result};
 use warploom_cases::{Report, Tolerance, compare};
+use warploom_core::base::{DType, Shape, SymbolValues};
+use warploom_core::reference::Tensor;
 
 #[cfg(not(target_arch = "wasm32"))]
 pub use bench::time;
@@ -32,17 +32,19 @@ pub use operation::{cases_of, operation_in_interpreter, operation_on_device_asyn
 
 /// Default sizes for a pack without cases: one below a workgroup, one that fills it.
 const USUAL_SIZES: [u64; 2] = [37, 64];
-/// Maximum elements of a case's tensor.
+/// Maximum number of elements in a tensor of a case.
 const MAX_ELEMENTS: u64 = 1 << 26;
 /// Seed of random inputs.
 const SEED: u64 = 7;
 
-/// Result of one case in one place.
+/// Result of one case, in the interpreter or on a device.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Row {
-    /// The case.
+    /// Name of the case. For a pack that implements an operation, a count and the operation, such
+    /// as `12 of softmax`: the nodes that ran in the interpreter, or the cases that ran on a
+    /// device. If a node fails in the interpreter, the name of its case.
     pub case: String,
-    /// `interpreter`, or the id of a device.
+    /// `interpreter`, or the id of a device, with the file of the native kernel if one ran.
     pub place: String,
     /// The result.
     pub outcome: Outcome,
@@ -56,12 +58,12 @@ pub enum Outcome {
     Right {
         /// Number of values compared.
         elements: usize,
-        /// The largest error.
+        /// The largest absolute error.
         max_error: f64,
     },
-    /// Something is wrong: a fault with file and line, or the first wrong value.
+    /// The run failed, or a value is wrong.
     Wrong {
-        /// Description.
+        /// The error, with file and line for a fault in the interpreter; or the first wrong value.
         what: String,
     },
     /// The device cannot run it.
@@ -84,7 +86,7 @@ pub struct Job {
     tolerance: Tolerance,
 }
 
-/// Runs a case of a pack in the interpreter with all checks; returns the result and, if it is
+/// Runs a case of a pack in the interpreter with its checks; returns the result and, if it is
 /// right, the job for devices.
 pub fn in_interpreter(pack: &Pack, case: &Case) -> (Row, Option<Job>) {
     let row = |outcome| Row { case: case.name.clone(), place: "interpreter".into(), outcome };
@@ -97,11 +99,11 @@ pub fn in_interpreter(pack: &Pack, case: &Case) -> (Row, Option<Job>) {
     }
 }
 
-/// The cases of a pack. Without any in the manifest: two of default sizes, or none for a pack that
-/// implements a known operation, which uses the conformance table.
+/// Returns the cases of a pack. If the manifest has none, they are two of default sizes; for a pack
+/// that implements a known operation there are none, since the conformance table tests it.
 ///
 /// # Errors
-/// Only for a manifest without cases, if the default sizes fit no shape.
+/// Invalid if the manifest has no cases and the default sizes fit no shape.
 pub fn cases(pack: &Pack) -> Result<Vec<Case>> {
     if !pack.cases().is_empty() || pack.operation().is_some() {
         return Ok(pack.cases().to_vec());
@@ -119,10 +121,10 @@ pub fn cases(pack: &Pack) -> Result<Vec<Case>> {
     usual.into_iter().collect()
 }
 
-/// A case without an expected result, for timing.
+/// Creates a job without an expected result, for timing.
 ///
 /// # Errors
-/// As [`Pack::call`]; I/O and bad-file errors for files of the case.
+/// Same as [`Pack::call`]; io or bad file if a file of the case cannot be read.
 pub fn unchecked(pack: &Pack, case: &Case) -> Result<Job> {
     let (atol, rtol) = pack.tolerance();
     let tolerance = Tolerance { atol, rtol, eps_count: 0.0, nmse: f64::INFINITY };
@@ -176,7 +178,7 @@ fn interpret(pack: &Pack, case: &Case) -> Result<(Report, Job)> {
     Ok((total, Job { expected, ..job }))
 }
 
-/// Number of elements of a tensor, within the limit of a case.
+/// Returns the number of elements of a tensor, within the limit of a case.
 fn elements(shape: &Shape) -> Result<u64> {
     let sizes = shape.eval(&SymbolValues::new())?;
     let elements = sizes.iter().try_fold(1_u64, |all, size| all.checked_mul(*size));

@@ -1,32 +1,33 @@
-//! Tests a pack that implements a known operation with the conformance table: the reference is that
-//! of the operation.
+//! Tests a pack that implements a known operation with the conformance table, against the
+//! operation's reference.
 
 use super::{Outcome, Row, elements, interpreter};
 use crate::conformance::{Conformance, Verdict};
-use warploom::base::ShapeClass;
 use warploom::engine::PackEngine;
-use warploom::error::{Error, Result};
-use warploom::ir::NodeId;
+use warploom::graph::NodeId;
 use warploom::kernel::pack::Pack;
-use warploom::reference::{self, Evaluation, Tensor};
 use warploom::runtime::Runtime;
+use warploom::{Error, Result};
 use warploom_cases::Case;
 use warploom_cases::worse;
 use warploom_cases::{Report, compare_product};
+use warploom_core::base::ShapeClass;
+use warploom_core::reference::{self, Evaluation, Tensor};
 
-/// Maximum nodes that run in the interpreter.
+/// Maximum number of nodes that run in the interpreter.
 const MOST_NODES: usize = 24;
-/// Maximum elements of a result there.
+/// Maximum number of elements of a result in the interpreter.
 const MOST_ELEMENTS: u64 = 1 << 14;
 
-/// The cases of the table that contain the operation.
+/// Returns the cases of the table that contain the operation.
 pub fn cases_of(operation: &str) -> Vec<Case> {
     let has = |case: &Case| case.graph.nodes().iter().any(|node| node.op.name() == operation);
     super::super::cases().into_iter().filter(has).collect()
 }
 
-/// Runs the nodes of these cases that a pack implements in the interpreter with all checks, against
-/// the operation's reference: only small ones, a few dozen at most. Wrong if there are none.
+/// Runs nodes of these cases that a pack implements in the interpreter, with its checks, and
+/// compares the results with the operation's reference. Only small nodes run, and at most a few
+/// dozen. The outcome is wrong if none ran.
 pub fn operation_in_interpreter(pack: &Pack, cases: &[Case]) -> Row {
     let (place, operation) = ("interpreter".to_string(), pack.operation().unwrap_or("none"));
     let (mut count, mut total, mut refused) = (0, Report::default(), String::new());
@@ -53,7 +54,8 @@ pub fn operation_in_interpreter(pack: &Pack, cases: &[Case]) -> Row {
     Row { case: format!("{count} of {operation}"), place, outcome }
 }
 
-/// How many nodes of a case ran, their accuracy, and why another did not run.
+/// Runs up to `most` nodes of a case; returns how many ran, their accuracy, and the pack's last
+/// reason for refusing one, if any.
 fn in_case(pack: &Pack, case: &Case, most: usize) -> Result<(usize, Report, Option<String>)> {
     let (graph, symbols) = (&case.graph, &case.symbols);
     let tensors = case.tensors();
@@ -106,19 +108,19 @@ fn magnitude(case: &Case, id: NodeId, expected: &Evaluation<'_>) -> Result<Optio
     }
 }
 
-/// As [`operation_on_device_async`], blocking.
+/// Blocking version of [`operation_on_device_async`].
 ///
 /// # Errors
-/// As [`operation_on_device_async`].
+/// Same as [`operation_on_device_async`].
 #[cfg(not(target_arch = "wasm32"))]
 pub fn operation_on_device(pack: &Pack, cases: &[Case], runtime: &Runtime) -> Result<Row> {
-    warploom::base::platform::block_on(operation_on_device_async(pack, cases, runtime))
+    warploom_core::base::platform::block_on(operation_on_device_async(pack, cases, runtime))
 }
 
 /// Runs these cases on a device with the pack's engine wherever it applies.
 ///
 /// # Errors
-/// Invalid for a pack that implements no operation, or whose engine the runtime already has.
+/// Invalid if the pack implements no operation, or the runtime already has its engine.
 pub async fn operation_on_device_async(
     pack: &Pack,
     cases: &[Case],

@@ -9,7 +9,8 @@ use super::compile::{Callee, Compiler, not_valid};
 use super::layout::{self, refused};
 use warploom_core::error::Result;
 
-/// Pending jumps of `break` and `continue`, whose targets come later.
+/// An enclosing loop or switch, with the indices of the `break` and `continue` jumps in it whose
+/// targets are still unknown.
 enum Scope {
     Loop { breaks: Vec<usize>, continues: Vec<usize> },
     Switch { breaks: Vec<usize> },
@@ -19,13 +20,13 @@ pub(super) struct Body<'c, 'm> {
     pub(super) c: &'c mut Compiler<'m>,
     pub(super) function: &'m Function,
     pub(super) info: &'m FunctionInfo,
-    /// Registers of evaluated expressions, by index.
+    /// First register of each evaluated expression, by expression index; [`NONE`] for others.
     pub(super) slots: Vec<Slot>,
     locals: Vec<Slot>,
     pub(super) arguments: Vec<Slot>,
     scopes: Vec<Scope>,
     result: Slot,
-    /// Return address register; `None` for the entry point, which ends.
+    /// Register of the return address; `None` for the entry point, which ends instead.
     back: Option<Slot>,
 }
 
@@ -100,7 +101,7 @@ impl<'c, 'm> Body<'c, 'm> {
         Ok(())
     }
 
-    /// The first register of a local variable.
+    /// Returns the first register of a local variable.
     pub(super) fn local_slot(&self, h: Handle<LocalVariable>) -> Result<Slot> {
         self.locals.get(h.index()).copied().ok_or_else(|| not_valid("an unknown local variable"))
     }
@@ -109,7 +110,7 @@ impl<'c, 'm> Body<'c, 'm> {
         self.info[h].ty.inner_with(&self.c.module.types)
     }
 
-    /// Number of registers of a value of that type.
+    /// Returns the number of registers of a value of this type.
     pub(super) fn size(&self, inner: &TypeInner) -> Result<u32> {
         layout::registers(self.c.module, inner)
     }
@@ -193,7 +194,7 @@ impl<'c, 'm> Body<'c, 'm> {
         Ok(())
     }
 
-    /// Patches the jumps to target the next instruction.
+    /// Patches the jumps at these instruction indices to target the next instruction.
     fn land(&mut self, jumps: &[usize]) {
         let here = self.c.here();
         for jump in jumps {
@@ -289,7 +290,7 @@ impl<'c, 'm> Body<'c, 'm> {
         Ok(())
     }
 
-    /// The registers of a statement's result.
+    /// Allocates the registers of a statement's result, and returns the first.
     pub(super) fn result_of(&mut self, h: Handle<Expression>) -> Result<Slot> {
         let n = self.size(self.inner(h))?;
         let to = self.c.registers(n)?;

@@ -3,7 +3,7 @@
 //! WGSL has no recursion, so every function has its own registers at fixed indices, and the state
 //! of an invocation is its registers and its instruction index. A value is its scalars in order,
 //! one per register; an f16 is an f32 that f16 can represent. Local and private variables are
-//! registers too. A pointer argument, which naga allows to these only, is the index of the first
+//! registers too. A pointer argument, which may refer only to these, is the index of the first
 //! register.
 
 use naga::{AtomicFunction, Span};
@@ -13,13 +13,13 @@ use super::layout::Layout;
 use super::math::Function;
 use super::number::{Binary, Unary};
 
-/// A register of an invocation.
+/// Index of a register of an invocation.
 pub(super) type Slot = u32;
 
 /// No register.
 pub(super) const NONE: Slot = u32::MAX;
 
-/// A memory space.
+/// The memory that an address refers to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Root {
     /// Index in [`Code::regions`].
@@ -44,7 +44,7 @@ pub(super) enum Op {
     Jump {
         to: u32,
     },
-    /// Jumps to the start of a loop; counts as many steps as the loop has instructions.
+    /// Jumps to the start of a loop; counts one step for each instruction of the loop.
     Back {
         to: u32,
     },
@@ -111,8 +111,8 @@ pub(super) enum Op {
         n: u8,
         steps: u8,
     },
-    /// A built-in function of whole vectors, words or matrices of n components, or with two
-    /// results.
+    /// A built-in function that does not work by component, or that has two results. Its vectors
+    /// and matrices have n components.
     Whole {
         fun: Function,
         to: Slot,
@@ -214,19 +214,19 @@ pub(super) struct Atomic {
 pub(super) struct Group {
     pub(super) what: Grouped,
     pub(super) to: Slot,
-    /// The argument; `NONE` for a ballot of all.
+    /// The argument; `NONE` for a ballot without a predicate.
     pub(super) from: Slot,
     pub(super) n: u32,
     pub(super) half: bool,
 }
 
-/// The kinds of subgroup operations.
+/// The kind of a subgroup operation.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Grouped {
     Barrier,
     Ballot,
-    /// Reductions and scans: the operation, and whether the invocation's own value and those of
-    /// higher lanes are included.
+    /// A reduction or scan: the operation, and whether it includes the invocation's own value and
+    /// the values of higher lanes.
     Fold {
         op: Fold,
         own: bool,
@@ -240,8 +240,8 @@ pub(super) enum Grouped {
     Xor(Slot),
     QuadBroadcast(Slot),
     QuadSwap(u32),
-    /// A product of cooperative matrices of this number of rows and columns: the second factor and
-    /// the addend.
+    /// A product of cooperative matrices with `side` rows and columns: the second factor `b` and
+    /// the addend `c`.
     Multiply {
         b: Slot,
         c: Slot,
@@ -281,7 +281,7 @@ pub(super) enum BuiltIn {
 /// The kind of a memory region.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Place {
-    /// A buffer: whether it is a uniform block, and whether it is written.
+    /// A buffer: whether it is a uniform block, and whether the shader may write it.
     Bound {
         group: u32,
         binding: u32,
@@ -300,7 +300,7 @@ pub(super) struct Region {
     pub(super) bytes: u32,
     /// Offset and stride of its runtime-sized array, in bytes.
     pub(super) runtime: Option<(u32, u32)>,
-    /// Bytes of its smallest scalar.
+    /// Size of its smallest scalar in bytes.
     pub(super) grain: u32,
 }
 

@@ -1,4 +1,5 @@
-//! Statements that involve several invocations: barriers, atomic operations, subgroups.
+//! Compiles statements that involve several invocations: barriers, atomic operations and subgroup
+//! operations.
 
 use naga::{AtomicFunction, Barrier, CollectiveOperation, GatherMode, ScalarKind, Statement};
 use naga::{SubgroupOperation, TypeInner};

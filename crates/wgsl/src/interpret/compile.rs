@@ -1,4 +1,4 @@
-//! Compiles a validated module to [`Code`]: globals, constants, functions.
+//! Compiles a validated module to [`Code`]: globals, constants and functions.
 
 use std::collections::HashMap;
 
@@ -17,7 +17,7 @@ pub(super) struct Callee {
     pub(super) start: u32,
     pub(super) arguments: Vec<Slot>,
     pub(super) result: Slot,
-    /// Holds the return address.
+    /// Register of the return address.
     pub(super) back: Slot,
 }
 
@@ -43,7 +43,7 @@ pub(super) struct Compiler<'m> {
 /// Compiles the entry point with this index.
 ///
 /// # Errors
-/// Unsupported, with the name and location of the construct.
+/// Unsupported, with the name and location of the construct, if the interpreter does not run it.
 pub(super) fn compile(
     module: &Module,
     info: &ModuleInfo,
@@ -65,7 +65,7 @@ pub(super) fn compile(
     }
 }
 
-/// Functions that a function calls, transitively.
+/// Returns the functions that a function calls, transitively.
 fn called(module: &Module, function: &Function) -> Vec<Handle<Function>> {
     let mut found = Vec::new();
     let mut open = vec![&function.body];
@@ -116,12 +116,12 @@ impl<'m> Compiler<'m> {
         self.code.ops.len() - 1
     }
 
-    /// The index of the next instruction.
+    /// Returns the index of the next instruction.
     pub(super) fn here(&self) -> u32 {
         self.code.ops.len() as u32
     }
 
-    /// Allocates registers.
+    /// Allocates `n` registers, and returns the first.
     pub(super) fn registers(&mut self, n: u32) -> Result<Slot> {
         let at = self.code.registers.len();
         if at as u64 + u64::from(n) > MAX_REGISTERS {
@@ -134,7 +134,7 @@ impl<'m> Compiler<'m> {
         Ok(at as Slot)
     }
 
-    /// Registers that hold constant words.
+    /// Returns the first of the registers that hold these constant words, allocated if necessary.
     pub(super) fn fixed(&mut self, words: Vec<u32>) -> Result<Slot> {
         if let Some(slot) = self.constants.get(&words) {
             return Ok(*slot);
@@ -159,7 +159,7 @@ impl<'m> Compiler<'m> {
         layout::registers(self.module, &self.module.types[ty].inner)
     }
 
-    /// The registers of a constant expression.
+    /// Evaluates a constant expression to the words that its registers would hold.
     pub(super) fn constant(
         &self,
         arena: &Arena<Expression>,
@@ -241,7 +241,7 @@ impl<'m> Compiler<'m> {
         Ok(Global::Region(self.code.regions.len() as u32 - 1))
     }
 
-    /// Registers of the entry point's arguments, which hold built-in values.
+    /// Allocates the registers of the entry point's arguments, which hold built-in values.
     fn builtins(&mut self, function: &Function) -> Result<Vec<Slot>> {
         let mut slots = Vec::new();
         for argument in &function.arguments {
@@ -284,7 +284,7 @@ impl<'m> Compiler<'m> {
     }
 }
 
-/// The register value of a literal.
+/// Returns the register value of a literal.
 fn word(literal: Literal) -> Result<u32> {
     Ok(match literal {
         Literal::F32(value) => value.to_bits(),
@@ -297,7 +297,8 @@ fn word(literal: Literal) -> Result<u32> {
 }
 
 impl Global {
-    /// The root memory and the offset in it, in registers or bytes.
+    /// Returns the variable's memory and its offset there: in bytes for a region, in registers for
+    /// a private variable.
     pub(super) fn root(self) -> (Root, u32) {
         match self {
             Global::Region(region) => (Root::Region(region), 0),
@@ -306,12 +307,12 @@ impl Global {
     }
 }
 
-/// An error that a validated module cannot cause.
+/// Returns an error that a validated module cannot cause.
 pub(super) fn not_valid(what: &str) -> Error {
     Error::compile(format!("the module is not valid: {what}"))
 }
 
-/// The slots of up to four arguments.
+/// Pads the slots of up to four arguments with [`NONE`].
 pub(super) fn four(slots: &[Slot]) -> [Slot; 4] {
     let mut all = [NONE; 4];
     for (to, from) in all.iter_mut().zip(slots) {

@@ -1,5 +1,5 @@
-//! Cooperative matrices: for subgroups of `w`, row-major element `e` is register `e / w` of lane `e
-//! % w`.
+//! Cooperative matrices. In a subgroup of `w` lanes, element `e` in row-major order is in register
+//! `e / w` of lane `e % w`.
 
 use naga::{CooperativeData, Expression, Handle, Scalar, ScalarKind, TypeInner};
 
@@ -23,11 +23,12 @@ pub(super) struct Coop {
     /// First register of the lane's share.
     own: Slot,
     region: u32,
-    /// Registers with the byte of the first element, and with the row or column stride in elements.
+    /// Register with the byte offset of the first element.
     at: Slot,
+    /// Register with the stride between rows or columns, in units of `each` elements.
     stride: Slot,
-    /// Elements per unit of `stride`.
     each: u32,
+    /// Number of rows, and of columns.
     size: u32,
     by_rows: bool,
     /// Layout of one element.
@@ -35,7 +36,7 @@ pub(super) struct Coop {
     store: bool,
 }
 
-/// Rows (and columns) of a matrix that the interpreter supports.
+/// Returns the number of rows (and columns) of a matrix, if the interpreter supports its type.
 pub(super) fn size(inner: &TypeInner) -> Result<u32> {
     match *inner {
         TypeInner::CooperativeMatrix { columns, rows, scalar, .. }
@@ -127,7 +128,7 @@ impl Body<'_, '_> {
 }
 
 impl Machine<'_> {
-    /// Transfers the invocation's share of a matrix.
+    /// Loads or stores the invocation's share of a matrix, one element at a time.
     pub(super) fn transfer(&mut self, r: &mut [u32], table: u32, op: u32) -> Result<(), Box<Trap>> {
         let code = self.code;
         let coop = &code.coops[table as usize];
@@ -162,7 +163,8 @@ impl Machine<'_> {
     }
 }
 
-/// `to = from * b + c` for a subgroup of `width`; f32 sums in the order of the inner dimension.
+/// Computes `to = from * b + c` for a subgroup of `width` lanes with `size` registers each; sums
+/// are f32, in the order of the inner dimension.
 pub(super) fn multiply(
     group: &Group,
     side: u32,

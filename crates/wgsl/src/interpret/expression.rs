@@ -13,7 +13,7 @@ use super::number::{self, Unary};
 use super::packing;
 use warploom_core::error::Result;
 
-/// Number of components of a scalar, vector or matrix.
+/// Returns the number of components of a scalar, vector or matrix.
 fn components(inner: &TypeInner) -> u8 {
     match *inner {
         TypeInner::Vector { size, .. } => size as u8,
@@ -37,7 +37,7 @@ impl Body<'_, '_> {
         Ok(())
     }
 
-    /// The registers of an expression.
+    /// Returns the first register of an expression's value, evaluating it if necessary.
     pub(super) fn value(&mut self, h: Handle<Expression>) -> Result<Slot> {
         match self.slots[h.index()] {
             super::bytecode::NONE if is_pointer(self.inner(h)) => self.pointer(h),
@@ -149,7 +149,7 @@ impl Body<'_, '_> {
         scalar(self.inner(h)).ok_or_else(|| not_valid("an operand that is not a number"))
     }
 
-    /// A component of a value, which stays in the value's registers.
+    /// Returns the first register of a component, which lies among the registers of the value.
     fn part(&mut self, base: Handle<Expression>, index: u32) -> Result<Slot> {
         let from = self.value(base)?;
         let module = self.c.module;
@@ -169,7 +169,7 @@ impl Body<'_, '_> {
         Ok(from + offset)
     }
 
-    /// Rounds the last result if its type is f16.
+    /// Rounds the `n` registers from `at` to f16 if their type is f16.
     pub(super) fn rounded(&mut self, scalar: Scalar, at: Slot, n: u32) {
         if scalar == Scalar::F16 {
             self.c.push(Op::Halves { at, n });

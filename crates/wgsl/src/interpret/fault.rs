@@ -1,4 +1,4 @@
-//! Results of a checked run: faults and failures.
+//! What ends a run early: faults of the program, with their locations, and errors of the call.
 
 use std::fmt;
 
@@ -11,17 +11,18 @@ use warploom_core::error::Error;
 pub enum FaultKind {
     /// An index outside its array, vector or matrix.
     OutOfBounds,
-    /// Two invocations access the same bytes without a barrier between, and at least one writes.
+    /// Two invocations access the same bytes without a barrier in between, and at least one writes.
     Race,
     /// A read of memory before any write.
     Uninitialised,
-    /// Not all invocations of a workgroup reach a barrier, or of a subgroup its operation.
+    /// Not all invocations of a workgroup reach a barrier, or not all invocations of a subgroup
+    /// reach a subgroup operation.
     NonUniformBarrier,
     /// An invocation takes more steps than [`Options::max_steps`](super::Options::max_steps).
     StepLimit,
 }
 
-/// A place in the source.
+/// A location in the source.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Location {
     /// The file name that the program was created with.
@@ -30,7 +31,7 @@ pub struct Location {
     pub line: u32,
     /// Column in bytes, from 1; 0 if the source is unknown.
     pub column: u32,
-    /// That line of the source, trimmed.
+    /// The source line, trimmed.
     pub text: String,
 }
 
@@ -58,7 +59,7 @@ pub struct Fault {
     pub other: Option<(Invocation, Location)>,
     /// Name of the variable, if the fault is in memory.
     pub variable: Option<String>,
-    /// Details: index and length, byte offset, values.
+    /// Details, such as index and length, byte offset or values.
     pub detail: String,
 }
 
@@ -109,7 +110,7 @@ impl std::error::Error for Fault {}
 pub enum Failure {
     /// The program has a fault.
     Fault(Box<Fault>),
-    /// The run is not possible: a buffer is missing or too small.
+    /// The run is not possible: a buffer is missing or too small, or an option is out of range.
     Error(Error),
 }
 
@@ -131,7 +132,7 @@ impl From<Error> for Failure {
 }
 
 impl Failure {
-    /// Converts the failure to an [`Error`]: a fault is invalid, with its text.
+    /// Converts the failure to an [`Error`]: a fault becomes an invalid error with its text.
     pub fn into_error(self) -> Error {
         match self {
             Failure::Fault(fault) => Error::invalid(fault.to_string()),
@@ -144,15 +145,16 @@ impl Failure {
 #[derive(Debug)]
 pub(super) struct Trap {
     pub(super) kind: FaultKind,
-    /// The instruction.
+    /// Index of the instruction.
     pub(super) op: u32,
+    /// Index of the invocation in its workgroup.
     pub(super) local: u32,
     pub(super) other: Option<Party>,
     pub(super) region: Option<u32>,
     pub(super) detail: String,
 }
 
-/// An invocation and its instruction.
+/// The indices of a workgroup, of an invocation in it, and of the instruction that it executed.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Party {
     pub(super) group: u32,

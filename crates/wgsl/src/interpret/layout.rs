@@ -37,7 +37,7 @@ impl Cell {
     }
 }
 
-/// An error for an unsupported construct.
+/// Returns an error for an unsupported construct.
 pub(super) fn refused(what: &str) -> Error {
     Error::unsupported(format!("the interpreter does not run {what}"))
 }
@@ -47,12 +47,12 @@ pub(super) fn refused(what: &str) -> Error {
 pub(super) struct Layout {
     /// Every scalar with its offset in bytes, in the order of registers.
     pub(super) cells: Vec<(u32, Cell)>,
-    /// Whether these are contiguous words.
+    /// Whether the cells are contiguous words.
     pub(super) plain: bool,
     pub(super) atomic: bool,
 }
 
-/// The scalar of a scalar, vector, matrix or atomic.
+/// Returns the scalar of a scalar, vector, matrix or atomic.
 pub(super) fn scalar(inner: &TypeInner) -> Option<Scalar> {
     match *inner {
         TypeInner::Scalar(scalar) | TypeInner::Atomic(scalar) => Some(scalar),
@@ -61,7 +61,7 @@ pub(super) fn scalar(inner: &TypeInner) -> Option<Scalar> {
     }
 }
 
-/// Number of registers of a value, or of the value that a pointer refers to.
+/// Returns the number of registers of a value of this type; a pointer has one.
 pub(super) fn registers(module: &Module, inner: &TypeInner) -> Result<u32> {
     let count = count(module, inner)?;
     match u32::try_from(count) {
@@ -96,13 +96,13 @@ fn count(module: &Module, inner: &TypeInner) -> Result<u64> {
     })
 }
 
-/// Byte stride of a matrix's columns.
+/// Returns the stride in bytes of a matrix's columns.
 pub(super) fn column_stride(rows: VectorSize, scalar: Scalar) -> u32 {
     let rows = if rows == VectorSize::Tri { 4 } else { rows as u32 };
     rows * u32::from(scalar.width)
 }
 
-/// The layout of a loaded or stored value.
+/// Returns the layout of a loaded or stored value.
 pub(super) fn layout(module: &Module, inner: &TypeInner) -> Result<Layout> {
     registers(module, inner)?;
     let mut cells = Vec::new();
@@ -146,7 +146,7 @@ fn push_cells(
     Ok(())
 }
 
-/// Bytes of the smallest scalar in a type.
+/// Returns the size in bytes of the smallest scalar in a type.
 pub(super) fn grain(module: &Module, ty: Handle<Type>) -> Result<u32> {
     match module.types[ty].inner {
         TypeInner::Array { base, .. } => grain(module, base),
@@ -160,7 +160,8 @@ pub(super) fn grain(module: &Module, ty: Handle<Type>) -> Result<u32> {
     }
 }
 
-/// Offset and stride of the runtime-sized array that is the type or its last member.
+/// Returns the offset and stride, in bytes, of the runtime-sized array that is the type or its last
+/// member.
 pub(super) fn runtime_array(module: &Module, ty: Handle<Type>) -> Option<(u32, u32)> {
     match module.types[ty].inner {
         TypeInner::Array { size: ArraySize::Dynamic, stride, .. } => Some((0, stride)),

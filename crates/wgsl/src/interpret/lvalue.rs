@@ -1,4 +1,4 @@
-//! Memory places: resolves a chain of indices from a variable to an address.
+//! Resolves pointer expressions, which are chains of indices into a variable, to addresses.
 
 use std::borrow::Cow;
 
@@ -11,10 +11,10 @@ use super::layout::{column_stride, refused, scalar};
 use super::number::Binary;
 use warploom_core::error::Result;
 
-/// A place: its memory, offset and type.
+/// What a pointer expression refers to: the memory, the offset in it, and the type of the value.
 pub(super) struct Spot<'m> {
     pub(super) root: Root,
-    /// Constant offset from the beginning of the memory, in registers or bytes.
+    /// Constant part of the offset: in registers if `root` is [`Root::Own`], else in bytes.
     fixed: u32,
     /// Register with the variable part of the offset, if there is one.
     base: Option<Slot>,
@@ -27,7 +27,7 @@ enum Index {
     Value(Handle<Expression>),
 }
 
-/// The type that a pointer refers to.
+/// Returns the type that a pointer refers to.
 fn pointee(module: &naga::Module, inner: &TypeInner) -> Option<TypeInner> {
     match *inner {
         TypeInner::Pointer { base, .. } => Some(module.types[base].inner.clone()),
@@ -146,7 +146,7 @@ impl<'m> Body<'_, 'm> {
         Ok(Spot { root, fixed, base: Some(to), inner })
     }
 
-    /// A register that holds the place's offset.
+    /// Returns a register that holds the place's complete offset.
     pub(super) fn address(&mut self, spot: &Spot) -> Result<Slot> {
         let fixed = self.c.fixed(vec![spot.fixed])?;
         match spot.base {
@@ -160,7 +160,7 @@ impl<'m> Body<'_, 'm> {
         }
     }
 
-    /// The register of a pointer passed as a function argument.
+    /// Returns the register that passes a pointer as a function argument.
     pub(super) fn pointer(&mut self, h: Handle<Expression>) -> Result<Slot> {
         let spot = self.place(h)?;
         match spot.root {

@@ -18,18 +18,18 @@ pub(super) enum Stop {
         storage: bool,
         workgroup: bool,
     },
-    /// Index in [`Code::groups`].
+    /// A subgroup operation, by index in [`Code::groups`].
     Subgroup(u32),
 }
 
-/// Minimum cost of a function call, in steps.
+/// Cost of a function call, in steps.
 const CALL_STEPS: u64 = 16;
 
 /// The memory and checks of a run.
 pub(super) struct Machine<'a> {
     pub(super) code: &'a Code,
     pub(super) regions: Vec<Words<'a>>,
-    /// Length of the runtime-sized array of each region.
+    /// Number of elements of each region's runtime-sized array; 0 without one.
     pub(super) lengths: &'a [u32],
     pub(super) bounds: bool,
     pub(super) shadow: Option<Shadow>,
@@ -38,7 +38,7 @@ pub(super) struct Machine<'a> {
     pub(super) width: u32,
 }
 
-/// The layout of an atomic word.
+/// Returns the layout of an atomic word.
 fn atomic_word() -> Layout {
     Layout { cells: vec![(0, Cell::Word)], plain: true, atomic: true }
 }
@@ -51,7 +51,8 @@ fn copy(r: &mut [u32], to: Slot, from: Slot, n: u32) {
 }
 
 impl Machine<'_> {
-    /// Runs from instruction `at`; returns the reason for the stop, and the next instruction.
+    /// Runs an invocation from instruction `at` until it stops, with registers `r` and the
+    /// remaining `steps`; returns the reason for the stop, and the next instruction.
     pub(super) fn resume(
         &mut self,
         r: &mut [u32],
@@ -142,7 +143,8 @@ impl Machine<'_> {
         Box::new(Trap { kind, op, local, other: None, region, detail })
     }
 
-    /// The index, clamped to the last element.
+    /// Returns the index, clamped to the last element; if bounds are checked, an index out of
+    /// bounds is a fault.
     fn inside(
         &self,
         index: u32,
@@ -214,7 +216,7 @@ impl Machine<'_> {
         }
     }
 
-    /// Adds to a write-write race whether both values are equal.
+    /// Adds to the detail of a write-write race whether both invocations wrote the same values.
     #[cold]
     fn with_values(
         &self,
@@ -302,7 +304,7 @@ fn calculate(code: &Code, r: &mut [u32], op: &Op) {
     }
 }
 
-/// A function of whole vectors, words or matrices.
+/// Executes a built-in function that does not work by component ([`Op::Whole`]).
 fn whole(r: &mut [u32], fun: Function, to: Slot, args: [Slot; 4], n: u8) {
     let (at, n) = (to as usize, usize::from(n));
     let a = args[0] as usize;

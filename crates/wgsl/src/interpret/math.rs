@@ -6,7 +6,7 @@ use naga::{MathFunction as F, ScalarKind};
 use super::number::{bounded, f};
 use super::packing;
 
-/// A built-in function with its argument types.
+/// A built-in function, with the scalar kind of its arguments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Function {
     pub(super) fun: F,
@@ -18,9 +18,9 @@ pub(super) struct Function {
 pub(super) enum Form {
     /// One result for each component.
     Component,
-    /// On whole vectors.
+    /// One result, a scalar or a vector, of whole vectors.
     Vector,
-    /// Between a word and a vector.
+    /// A conversion between a word and a vector.
     Packed,
     /// A struct of two results for each component.
     Split,
@@ -44,7 +44,7 @@ pub(super) fn form(fun: F) -> Form {
     }
 }
 
-/// One component of the result.
+/// Computes one component of the result from the same component of each argument.
 pub(super) fn component(function: Function, a: [u32; 4]) -> u32 {
     match function.kind {
         ScalarKind::Float => float(function.fun, a).to_bits(),
@@ -102,7 +102,7 @@ fn float(fun: F, args: [u32; 4]) -> f32 {
     }
 }
 
-/// Whether the function exists for such components.
+/// Returns whether the function exists for components of this kind.
 pub(super) fn has_component(function: Function) -> bool {
     let of_both = matches!(function.fun, F::Abs | F::Min | F::Max | F::Clamp | F::Sign);
     let of_integers = matches!(
@@ -125,7 +125,7 @@ pub(super) fn has_component(function: Function) -> bool {
     }
 }
 
-/// `a * 2^b` without intermediate overflow.
+/// Computes `a * 2^b` without intermediate overflow.
 fn ldexp(a: f32, b: i32) -> f32 {
     // f64 holds every f32 times 2^b for any b that matters.
     (f64::from(a) * 2f64.powi(b.clamp(-400, 400))) as f32
@@ -175,7 +175,7 @@ fn dot4(a: u32, b: u32, part: impl Fn(u8) -> i32) -> u32 {
     pairs.map(|(a, b)| part(a) * part(b)).sum::<i32>() as u32
 }
 
-/// Bit offset and count, clamped to a word.
+/// Clamps the offset and length of a bit field to 32 bits.
 fn within(offset: u32, count: u32) -> (u32, u32) {
     let offset = offset.min(32);
     (offset, count.min(32 - offset))
@@ -202,7 +202,7 @@ fn insert(a: u32, b: u32, offset: u32, count: u32) -> u32 {
     (a & !mask) | ((b << offset) & mask)
 }
 
-/// The two results of `modf` and `frexp`.
+/// Computes the two results of `modf` or `frexp` for one component, in the order of their struct.
 pub(super) fn split(fun: F, a: u32) -> (u32, u32) {
     let value = f(a);
     if fun == F::Modf {

@@ -1,4 +1,4 @@
-//! Loads and stores on words that several threads may share.
+//! Loads, stores and atomic operations on words that several threads may share.
 
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
@@ -9,7 +9,7 @@ use super::bytecode::{Atomic, NONE};
 use super::layout::{Cell, Layout};
 use super::number::{Binary, binary, f};
 
-/// Words of a region.
+/// The words of a region.
 pub(super) type Words<'a> = &'a [AtomicU32];
 
 // Addresses were clamped when they were computed, so the misses below are unreachable.
@@ -18,7 +18,7 @@ pub(super) fn word(words: Words, byte: u32) -> u32 {
     words.get(byte as usize / 4).map_or(0, |word| word.load(Relaxed))
 }
 
-/// Replaces the masked bits of a word.
+/// Replaces the bits of `mask`, counted from a byte, in the word that contains the byte.
 fn splice(words: Words, byte: u32, mask: u32, bits: u32) {
     let shift = byte % 4 * 8;
     let Some(word) = words.get(byte as usize / 4) else { return };
@@ -72,7 +72,8 @@ pub(super) fn store(words: Words, at: u32, layout: &Layout, from: &[u32]) {
     }
 }
 
-/// Performs an atomic operation; returns the old value, and whether a comparison succeeded.
+/// Performs an atomic operation on the word at byte `at`; returns the old value, and whether a
+/// comparison succeeded.
 pub(super) fn atomic(
     words: Words,
     at: u32,

@@ -1,19 +1,19 @@
 //! Runs WGSL compute shaders on the CPU from a validated `naga::Module`, and detects their faults.
-//! Slow, but exact.
+//! The interpreter is slow, but exact.
 //!
 //! A [`Program`] is compiled from text once and run on buffers of words any number of times. Its
 //! semantics are those of the other backends of this crate (`translate/README.md`): integers wrap,
-//! indices out of bounds are clamped to the last element, workgroup memory is zeroed. With
+//! indices out of bounds are clamped to the last element, and workgroup memory is zeroed. With
 //! [`Checks`] a run ends at the first [`Fault`] instead: an index out of bounds, a race, an
-//! uninitialised read, a barrier that not all invocations reach. The checks use the ordering that
-//! WGSL guarantees, not the observed one, so they find races that no device exhibits.
+//! uninitialised read, or a barrier that not all invocations reach. The checks use the ordering
+//! that WGSL guarantees, not the observed one, so they find races that no device exhibits.
 //!
 //! Structure: `compile.rs` compiles functions to one list of instructions over registers
-//! (`code.rs`), `machine.rs` runs an invocation until it must wait, `workgroup.rs` synchronises
+//! (`bytecode.rs`), `machine.rs` runs an invocation until it must wait, `workgroup.rs` synchronises
 //! invocations, `shadow.rs` records memory accesses.
 //!
-//! Absent on purpose: textures, ray queries, derivatives, immediates, 64-bit numbers: refused by
-//! name at compilation.
+//! Textures, ray queries, derivatives, immediates and 64-bit numbers are absent on purpose:
+//! compilation refuses them by name.
 
 mod body;
 mod bytecode;
@@ -106,12 +106,13 @@ pub struct Binding {
 }
 
 impl Program {
-    /// Compiles the text of `file`. `entry` is the compute entry point, required if there are
-    /// several; `constants` are values of `override`s by name or number.
+    /// Compiles WGSL; `file` is its name in messages. `entry` names the compute entry point; if
+    /// `None`, it is the first one. `constants` are values of `override`s by name or `@id`.
     ///
     /// # Errors
-    /// Compile, with file, line and column, for text that is not valid; invalid for an unknown
-    /// entry point or constant; unsupported, with the name of the construct.
+    /// Compile, with file, line and column, if the text is not valid; invalid if the entry point or
+    /// a constant is unknown; unsupported, with the name of the construct, if the interpreter does
+    /// not run it.
     pub fn from_wgsl(
         source: &str,
         file: &str,
@@ -146,17 +147,17 @@ impl Program {
         Ok(Program { code, source, name })
     }
 
-    /// Name of the entry point.
+    /// Returns the name of the entry point.
     pub fn entry(&self) -> &str {
         &self.name
     }
 
-    /// Invocations of a workgroup in x, y and z.
+    /// Returns the number of invocations per workgroup in x, y and z.
     pub fn workgroup_size(&self) -> [u32; 3] {
         self.code.workgroup_size
     }
 
-    /// Buffers that a run requires, in declaration order.
+    /// Returns the buffers that a run requires, in declaration order.
     pub fn bindings(&self) -> Vec<Binding> {
         let regions = self.code.regions.iter();
         let bound = regions.filter_map(|region| match region.place {

@@ -1,5 +1,5 @@
 //! Operators on registers, with WGSL's semantics: integers wrap, shift amounts are modulo 32,
-//! division by zero gives the dividend, float-to-integer conversions saturate.
+//! division by zero yields the dividend, and float-to-integer conversions saturate.
 
 use half::f16;
 use naga::{BinaryOperator, Scalar, ScalarKind, UnaryOperator};
@@ -66,12 +66,12 @@ pub(super) fn f(bits: u32) -> f32 {
     f32::from_bits(bits)
 }
 
-/// Clamps the value; NaN gives the lower bound, as on devices.
+/// Clamps the value; NaN yields the lower bound, as on devices.
 pub(super) fn bounded(value: f32, low: f32, high: f32) -> f32 {
     if value > low { value.min(high) } else { low }
 }
 
-/// Rounds to the nearest f16.
+/// Rounds to the nearest f16, as an `f32`.
 pub(super) fn to_half(value: f32) -> f32 {
     f16::from_f32(value).to_f32()
 }
@@ -85,7 +85,7 @@ pub(super) fn unary_op(op: UnaryOperator, scalar: Scalar) -> Unary {
     }
 }
 
-/// The conversion between two scalar kinds.
+/// Returns the conversion between two scalar kinds.
 pub(super) fn conversion(from: ScalarKind, to: ScalarKind) -> Unary {
     use ScalarKind::{Bool, Float, Sint, Uint};
     match (from, to) {
@@ -100,7 +100,7 @@ pub(super) fn conversion(from: ScalarKind, to: ScalarKind) -> Unary {
     }
 }
 
-/// The operation, and whether its operands are swapped.
+/// Returns the operation for an operator, and whether its operands must be swapped.
 pub(super) fn binary_op(op: BinaryOperator, kind: ScalarKind) -> (Binary, bool) {
     use BinaryOperator as Op;
     use ScalarKind::{Float, Sint};
@@ -131,7 +131,7 @@ pub(super) fn binary_op(op: BinaryOperator, kind: ScalarKind) -> (Binary, bool) 
     (op, swapped)
 }
 
-/// Whether the result is a bool.
+/// Returns whether the operator is a comparison.
 pub(super) fn compares(op: BinaryOperator) -> bool {
     use BinaryOperator as Op;
     matches!(

@@ -1,11 +1,11 @@
-//! `pack*` and `unpack*`: conversions between a vector and a word.
+//! Computes `pack*` and `unpack*`, the conversions between a vector and a word.
 
 use half::f16;
 use naga::MathFunction as F;
 
 use super::number::{bounded, f};
 
-/// Number of components of the vector.
+/// Returns the number of components of the vector that a function packs or unpacks.
 pub(super) fn components(fun: F) -> usize {
     match fun {
         F::Pack2x16snorm
@@ -18,7 +18,7 @@ pub(super) fn components(fun: F) -> usize {
     }
 }
 
-/// Whether it packs a vector into a word.
+/// Returns whether the function packs a vector into a word.
 pub(super) fn packs(fun: F) -> bool {
     matches!(
         fun,
@@ -34,7 +34,7 @@ pub(super) fn packs(fun: F) -> bool {
     )
 }
 
-/// Whether it packs or unpacks.
+/// Returns whether the function packs or unpacks.
 pub(super) fn is_packing(fun: F) -> bool {
     let unpacks = matches!(
         fun,

@@ -1,4 +1,4 @@
-//! A dispatch: binds buffers and runs workgroups, sequentially or on threads.
+//! Runs a dispatch: binds buffers and runs workgroups, on one thread or several.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
@@ -12,14 +12,14 @@ use super::workgroup::{Rules, Workgroup, unfold};
 use super::{FaultKind, Program};
 use warploom_core::error::{Error, Result};
 
-/// The buffer of a binding.
+/// The memory bound to a binding.
 #[derive(Clone, Copy, Debug)]
 pub struct Argument<'a> {
     /// `@group`.
     pub group: u32,
     /// `@binding`.
     pub binding: u32,
-    /// Its memory, little-endian; [`words`] converts bytes. Races are detected within each binding:
+    /// The words of the memory; [`words`] converts bytes. Races are detected within each binding:
     /// as in WebGPU, written bindings must not overlap others.
     pub words: &'a [AtomicU32],
     /// Whether the memory is uninitialised, so that a read before a write is a fault.
@@ -36,7 +36,7 @@ impl<'a> Argument<'a> {
 /// Views bytes as words that several invocations may share.
 ///
 /// # Errors
-/// Invalid for bytes that do not start and end at a multiple of 4.
+/// Invalid if the address or the number of the bytes is not a multiple of 4.
 pub fn words(bytes: &mut [u8]) -> Result<&[AtomicU32]> {
     let n = bytes.len();
     let words: &mut [u32] = bytemuck::try_cast_slice_mut(bytes)
@@ -52,12 +52,12 @@ pub fn words(bytes: &mut [u8]) -> Result<&[AtomicU32]> {
 pub struct Checks {
     /// Indices outside their array, vector or matrix; if unset, they are clamped.
     pub bounds: bool,
-    /// Accesses of several invocations to the same bytes without a barrier between, if one writes
-    /// and not both are atomic.
+    /// Accesses of several invocations to the same bytes without a barrier in between, if one
+    /// writes and not both are atomic.
     pub races: bool,
     /// Reads of workgroup memory before a write, and of storage that is
-    /// [`Argument::uninitialised`]. WGSL zeroes workgroup memory, but a kernel that relies on it
-    /// pays for the zeroing.
+    /// [`Argument::uninitialised`]. WGSL zeroes workgroup memory, but zeroing makes a kernel that
+    /// relies on it slower.
     pub uninitialised: bool,
     /// Barriers that some invocations skip because they have ended, and subgroup operations that
     /// some invocations skip. Invocations that wait at different barriers are always a fault.
@@ -70,7 +70,7 @@ impl Checks {
         Checks { bounds: true, races: true, uninitialised: true, barriers: true };
 }
 
-/// Options of a run.
+/// Options for a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Options {
     /// The checks to run; none by default.
@@ -79,7 +79,8 @@ pub struct Options {
     pub max_steps: u64,
     /// Subgroup size: a power of two from 4 to 128.
     pub subgroup_size: u32,
-    /// Threads that run workgroups; a run that checks races or uninitialised reads uses one.
+    /// Number of threads that run workgroups; a run that checks races or uninitialised reads uses
+    /// one.
     pub threads: usize,
 }
 
@@ -192,7 +193,8 @@ impl Program {
 }
 
 impl Job<'_> {
-    /// Runs on threads; returns the first of the faults found.
+    /// Runs workgroups on several threads; returns the number of steps or, of the faults found,
+    /// that of the first workgroup.
     fn spread(&self, threads: u64) -> Result<u64, (Box<Trap>, u64)> {
         let (next, stop) = (AtomicU64::new(0), AtomicBool::new(false));
         let found = Mutex::new(Ok(0));
@@ -215,7 +217,8 @@ impl Job<'_> {
         found.into_inner().unwrap_or_else(|e| e.into_inner())
     }
 
-    /// Runs workgroups until none are left or another thread finds a fault.
+    /// Runs workgroups until none are left or a thread finds a fault; returns the number of steps,
+    /// or the fault and the index of its workgroup.
     fn run(&self, next: &AtomicU64, stop: &AtomicBool) -> Result<u64, (Box<Trap>, u64)> {
         let own: Vec<Vec<AtomicU32>> = self.code.regions.iter().map(own_words).collect();
         let pairs = self.bound.iter().zip(&own);
@@ -253,7 +256,7 @@ impl Job<'_> {
     }
 }
 
-/// Workgroup memory of a region; empty for a buffer.
+/// Allocates the workgroup memory of a region; empty for a buffer.
 fn own_words(region: &Region) -> Vec<AtomicU32> {
     let words = match region.place {
         Place::Workgroup => region.bytes.div_ceil(4),
@@ -297,7 +300,7 @@ fn bind<'a>(code: &Code, arguments: &[Argument<'a>]) -> Result<Vec<Option<Words<
     code.regions.iter().map(bind).collect()
 }
 
-/// Length of the runtime-sized array of each region.
+/// Returns the number of elements of each region's runtime-sized array; 0 without one.
 fn lengths(regions: &[Region], bound: &[Option<Words>]) -> Vec<u32> {
     let lengths = regions.iter().zip(bound).map(|(region, words)| match (region.runtime, words) {
         (Some((offset, stride)), Some(words)) => {
@@ -308,7 +311,7 @@ fn lengths(regions: &[Region], bound: &[Option<Words>]) -> Vec<u32> {
     lengths.collect()
 }
 
-/// Whether reads before writes are faults, for each region.
+/// Returns, for each region, whether reads before writes are faults.
 fn fresh(regions: &[Region], arguments: &[Argument], checks: Checks) -> Vec<bool> {
     let fresh = |region: &Region| match region.place {
         Place::Workgroup => true,

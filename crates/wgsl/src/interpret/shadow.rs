@@ -7,7 +7,7 @@ use super::layout::Layout;
 /// An access to a scalar.
 #[derive(Clone, Copy, Debug)]
 struct Touch {
-    /// Index of the workgroup in the dispatch; the maximum for none.
+    /// Index of the workgroup in the dispatch; `u32::MAX` for none.
     group: u32,
     local: u32,
     /// Number of barriers that the workgroup had passed.
@@ -18,29 +18,30 @@ struct Touch {
 
 const NOBODY: Touch = Touch { group: u32::MAX, local: 0, phase: 0, op: 0, atomic: false };
 
-/// The accesses that later ones are compared with.
+/// Earlier accesses to a scalar, with which later ones are compared.
 #[derive(Clone, Copy, Debug)]
 struct Cell {
+    /// The last write.
     write: Touch,
-    /// A read by a workgroup before the last one that read.
+    /// A read by another workgroup than that of `reads`.
     earlier: Touch,
-    /// Reads by two invocations of one workgroup in one phase.
+    /// The last reads, by two invocations of one workgroup in one phase.
     reads: [Touch; 2],
 }
 
 const FRESH: Cell = Cell { write: NOBODY, earlier: NOBODY, reads: [NOBODY; 2] };
 
-/// Accesses to a region; none are kept for a read-only region that is fully initialised.
+/// Accesses to a region; not recorded for a read-only region that is fully initialised.
 struct Tracked {
     cells: Vec<Cell>,
-    /// Bytes of a cell.
+    /// Size of a cell in bytes.
     grain: u32,
     workgroup: bool,
     /// Whether reads before writes are faults.
     fresh: bool,
 }
 
-/// The current invocation, and the barriers of each kind that its workgroup has passed.
+/// The current invocation, and the number of barriers of each kind that its workgroup has passed.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Now {
     pub(super) group: u32,
@@ -64,7 +65,8 @@ pub(super) struct Shadow {
 }
 
 impl Shadow {
-    /// Shadow memory for regions of these sizes in bytes; `fresh` marks uninitialised regions.
+    /// Creates shadow memory for regions of these sizes in bytes; `fresh` marks uninitialised
+    /// regions.
     pub(super) fn new(regions: &[Region], bytes: &[u64], fresh: &[bool], races: bool) -> Shadow {
         let tracked = regions.iter().zip(bytes).zip(fresh).map(|((region, bytes), fresh)| {
             let constant = matches!(region.place, Place::Bound { writable: false, .. });
@@ -80,7 +82,8 @@ impl Shadow {
         Shadow { regions: tracked.collect(), races }
     }
 
-    /// Records an access to a value at a byte of a region.
+    /// Records an access to a value at byte `at` of a region; fails if the access is a race or an
+    /// uninitialised read.
     pub(super) fn touch(
         &mut self,
         region: u32,

@@ -4,8 +4,8 @@ use super::bytecode::{Group, Grouped, NONE};
 use super::cooperative;
 use super::number::{binary, f, to_half};
 
-/// Performs an operation for the active lanes, given by ascending lane index. Registers of lane `i`
-/// begin at `i * size` of `r`; a full subgroup has `width` lanes.
+/// Performs an operation for the active lanes, given by ascending lane index. The registers of lane
+/// `i` begin at index `i * size` of `r`; a full subgroup has `width` lanes.
 pub(super) fn perform(
     group: &Group,
     lanes: &[usize],
@@ -51,7 +51,7 @@ pub(super) fn perform(
     }
 }
 
-/// Reads values of other lanes; an inactive lane gives the reader's own value.
+/// Reads values of other lanes; an inactive lane yields the reader's own value.
 fn gather(group: &Group, lanes: &[usize], r: &mut [u32], size: usize) {
     let Group { what, to, from, n, .. } = *group;
     let n = n as usize;

@@ -1,11 +1,11 @@
-//! Functions of whole vectors, and matrices.
+//! Built-in functions of whole vectors, and matrix operations.
 
 use naga::{MathFunction as F, ScalarKind};
 
 use super::math::Function;
 use super::number::f;
 
-/// Maximum number of components of a vector.
+/// The components of a vector, at most four.
 type Parts = [f32; 4];
 
 fn parts(registers: &[u32], at: u32, n: usize) -> Parts {
@@ -21,7 +21,8 @@ fn dot(a: &Parts, b: &Parts, n: usize) -> f32 {
     (1..n).fold(first, |sum, i| sum + a[i] * b[i])
 }
 
-/// A geometric function of vectors with n components; the result is a scalar or such a vector.
+/// Computes a geometric function of vectors with n components; the result is a scalar or such a
+/// vector.
 pub(super) fn geometry(r: &mut [u32], function: Function, to: u32, args: [u32; 4], n: usize) {
     if function.kind != ScalarKind::Float {
         // Only the dot product has an integer form.
@@ -78,7 +79,8 @@ pub(super) fn geometry(r: &mut [u32], function: Function, to: u32, args: [u32; 4
     }
 }
 
-/// The product of a (with `shared` columns) and b; vectors are matrices of one column or row.
+/// Computes the product of matrices a and b. `sizes` are the rows of a, the columns of a (and rows
+/// of b), and the columns of b; a vector is a matrix of one column or row.
 pub(super) fn product(r: &mut [u32], to: u32, a: u32, b: u32, sizes: [u8; 3]) {
     let [rows, shared, columns] = sizes.map(usize::from);
     for column in 0..columns {
@@ -102,7 +104,7 @@ pub(super) fn transpose(r: &mut [u32], to: u32, a: u32, rows: u8, columns: u8) {
     }
 }
 
-/// The determinant of the square matrix at these registers.
+/// Computes the determinant of the `n` x `n` matrix whose first register is `a`.
 pub(super) fn determinant(r: &[u32], a: u32, n: usize) -> f32 {
     let mut cells = [0.0; 16];
     for (i, cell) in cells[..n * n].iter_mut().enumerate() {
@@ -112,7 +114,7 @@ pub(super) fn determinant(r: &[u32], a: u32, n: usize) -> f32 {
     minor(&cells, n, 0, &all[..n])
 }
 
-/// The determinant of the rows from `row` on and these columns.
+/// Computes the determinant of the submatrix of the rows from `row` on and these columns.
 fn minor(cells: &[f32; 16], n: usize, row: usize, columns: &[usize]) -> f32 {
     if let [column] = columns {
         return cells[column * n + row];

@@ -1,4 +1,5 @@
-//! Runs a workgroup: each invocation until it must wait, then all of them on together.
+//! Runs a workgroup: each invocation in turn until it must wait, and all of them again once none
+//! can go on.
 
 use super::bytecode::{BuiltIn, Code};
 use super::fault::{FaultKind, Trap};
@@ -11,19 +12,19 @@ use super::subgroup;
 struct Lane {
     /// The next instruction.
     at: u32,
-    /// `None` while it can run.
+    /// The reason why it stopped; `None` while it can run.
     stop: Option<Stop>,
     /// Remaining steps.
     steps: u64,
 }
 
-/// Options of workgroup execution.
+/// Options for running workgroups.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Rules {
     pub(super) workgroups: [u32; 3],
     pub(super) subgroup_size: u32,
     pub(super) max_steps: u64,
-    /// Whether all invocations must reach a barrier.
+    /// Whether it is a fault if an invocation skips a barrier or a subgroup operation.
     pub(super) uniform: bool,
 }
 
@@ -45,7 +46,7 @@ impl<'a> Workgroup<'a> {
         Workgroup { machine, rules, lanes: vec![lane; count], registers }
     }
 
-    /// Runs the workgroup with this id and index in the dispatch; returns its steps.
+    /// Runs the workgroup with this id and index in the dispatch; returns the number of steps.
     pub(super) fn run(&mut self, id: [u32; 3], number: u32) -> Result<u64, Box<Trap>> {
         self.begin(id);
         self.machine.now = Now { group: number, ..Now::default() };
@@ -86,8 +87,9 @@ impl<'a> Workgroup<'a> {
         Ok(())
     }
 
-    /// Performs one pending operation of each subgroup. If its invocations wait for different
-    /// operations, those at the lowest instruction go first.
+    /// Performs one pending operation of each subgroup, and returns whether there was one. If the
+    /// invocations of a subgroup wait for different operations, those at the lowest instruction go
+    /// first.
     fn meet_in_subgroups(&mut self) -> Result<bool, Box<Trap>> {
         let size = self.machine.code.registers.len();
         let width = self.rules.subgroup_size as usize;
@@ -119,7 +121,7 @@ impl<'a> Workgroup<'a> {
         Ok(met)
     }
 
-    /// Releases all invocations from a barrier; false if all have ended.
+    /// Releases all invocations from a barrier; returns false if all have ended.
     fn meet_at_barrier(&mut self) -> Result<bool, Box<Trap>> {
         let lanes = self.lanes.iter().enumerate();
         let mut waiting = lanes.filter(|(_, lane)| lane.stop != Some(Stop::End));
@@ -148,7 +150,7 @@ fn not_uniform(at: u32, local: usize, detail: String) -> Box<Trap> {
     Box::new(Trap { kind, op, local, other: None, region: None, detail })
 }
 
-/// `x + y * sizes.x + z * sizes.x * sizes.y` back to x, y and z.
+/// Splits the index `x + y * sizes.x + z * sizes.x * sizes.y` into x, y and z.
 pub(super) fn unfold(index: u64, sizes: [u32; 3]) -> [u32; 3] {
     let (x, y) = (u64::from(sizes[0].max(1)), u64::from(sizes[1].max(1)));
     [(index % x) as u32, (index / x % y) as u32, (index / x / y) as u32]

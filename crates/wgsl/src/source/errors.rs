@@ -1,4 +1,4 @@
-//! Errors in WGSL source, with file, line and column, in WGSL's terms.
+//! Parses and validates WGSL, and reports errors in WGSL's terms, with file, line and column.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -12,14 +12,14 @@ use super::scan::{is_word, without_comments, words};
 use super::{invalid, portable};
 use warploom_core::error::{Error, Result};
 
-/// Maximum number of bytes of a source line in a message.
+/// Maximum number of bytes of a source line that a message shows.
 const SHOWN: usize = 160;
 
-/// A position in a file, from 1.
+/// A position in a file: line and column from 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Place {
     pub line: u32,
-    /// In bytes.
+    /// The column, in bytes.
     pub column: u32,
 }
 
@@ -44,22 +44,23 @@ pub struct Words<'a> {
 }
 
 impl<'a> Words<'a> {
-    /// A text without override values.
+    /// Creates a text without override values.
     pub fn new(file: &'a str, original: &'a str) -> Words<'a> {
         Words { file, original, settled: None }
     }
 
-    /// A text with its override values.
+    /// Creates a text with its override values.
     pub fn settled(file: &'a str, original: &'a str, settled: &'a Settled<'a>) -> Words<'a> {
         Words { file, original, settled: Some(settled) }
     }
 
-    /// The text that the parser sees.
+    /// Returns the text that the parser sees.
     pub fn text(&self) -> &str {
         self.settled.map_or(self.original, |settled| &settled.text)
     }
 
-    /// `file:line:column: what`, and that line. Without a position, the file name only.
+    /// Formats `file:line:column: what`, followed by that line. `at` is a byte offset in the parsed
+    /// text; without one, the result is `file: what`.
     pub fn located(&self, at: Option<usize>, what: &str) -> String {
         let file = self.file;
         let Some(at) = at else { return format!("{file}: {what}") };
@@ -74,7 +75,7 @@ impl<'a> Words<'a> {
         format!("{file}:{line}:{column}: {what}\n  {}{dots}", &shown[..end])
     }
 
-    /// An error at a span of the parsed text.
+    /// Returns a compile error at a span of the parsed text.
     pub fn fail(&self, span: Option<Span>, what: &str) -> Error {
         let range = span.and_then(Span::to_range);
         let of = range.clone().map_or(String::new(), |range| self.values_in(range));
@@ -82,24 +83,24 @@ impl<'a> Words<'a> {
         Error::compile(self.located(at, &format!("{what}{of}")))
     }
 
-    /// First occurrence in the text of the first name that a message quotes.
+    /// Returns the byte offset in the text of the first name that a message quotes.
     fn first_named(&self, what: &str) -> Option<usize> {
         let name = what.split('`').nth(1)?;
         let code = without_comments(self.text());
         words(&code).find(|(_, word)| *word == name).map(|(at, _)| at)
     }
 
-    /// The line of a byte of the parsed text.
+    /// Returns the line, in the original text, of a byte offset in the parsed text.
     pub fn line(&self, at: usize) -> u32 {
         Place::at(self.original, self.settled.map_or(at, |settled| settled.original(at))).line
     }
 
-    /// The same for valid but unsupported constructs.
+    /// Returns an unsupported error at a span of the parsed text, for a construct that is valid.
     pub fn refused(&self, span: Span, what: &str) -> Error {
         Error::unsupported(self.located(span.to_range().map(|range| range.start), what))
     }
 
-    /// The `workgroup_size(..)` of an entry point.
+    /// Returns the span of an entry point's `workgroup_size(..)`.
     pub fn size_of_workgroup(&self, entry: &str) -> Option<Span> {
         let code = without_comments(self.text());
         let (mut found, mut before) = (None, "");
@@ -117,15 +118,15 @@ impl<'a> Words<'a> {
         Some(Span::from(start..end))
     }
 
-    /// The values of the overrides in a range of the text, for messages.
+    /// Formats the values of the overrides in a range of the text, for messages.
     pub fn values_in(&self, range: std::ops::Range<usize>) -> String {
         let Some(settled) = self.settled else { return String::new() };
         let part = self.text().get(range).unwrap_or_default();
         let mut found = Vec::new();
         for (_, word) in words(&without_comments(part)) {
             let value = settled.values.iter().find(|(name, _)| name == word);
-            let told = value.map(|(name, value)| format!("override `{name}` is {value}"));
-            found.extend(told.filter(|told| !found.contains(told)));
+            let described = value.map(|(name, value)| format!("override `{name}` is {value}"));
+            found.extend(described.filter(|described| !found.contains(described)));
         }
         match found.is_empty() {
             true => String::new(),
@@ -133,7 +134,8 @@ impl<'a> Words<'a> {
         }
     }
 
-    /// The variable, member or alias whose type contains a byte of the text.
+    /// Returns the name of the variable, member or alias whose declared type contains the byte at
+    /// offset `at` of the text.
     pub fn declared_at(&self, at: usize) -> Option<String> {
         let code = without_comments(self.text());
         let before = code.get(..at)?;
@@ -152,7 +154,7 @@ impl<'a> Words<'a> {
 /// Parses a text without validation.
 ///
 /// # Errors
-/// Compile, with file, line and column.
+/// Compile, with file, line and column, if the text is not valid.
 pub fn parse_only(words: &Words) -> Result<Module> {
     let text = words.text();
     if let Some((at, what)) = too_deep(&without_comments(text)) {
@@ -166,7 +168,7 @@ pub fn parse_only(words: &Words) -> Result<Module> {
 /// finds the features that a device may lack.
 ///
 /// # Errors
-/// Compile, with file, line and column.
+/// Compile, with file, line and column, if the text is not valid.
 pub fn parse(words: &Words) -> Result<(Module, ModuleInfo)> {
     let module = parse_only(words)?;
     let mut validator = Validator::new(ValidationFlags::all(), Capabilities::all());
@@ -176,17 +178,20 @@ pub fn parse(words: &Words) -> Result<(Module, ModuleInfo)> {
     let checked = guarded(words, || validator.validate(&module).map_err(Box::new))?;
     match checked {
         Ok(info) => Ok((module, info)),
-        Err(error) => Err(invalid::told(words, &module, &error)),
+        Err(error) => Err(invalid::invalid_module(words, &module, &error)),
     }
 }
 
-/// Maximum length of a chain of unary operators, of operators of a statement and of `else if`
-/// links: parsers here and in drivers recurse for each.
+/// Maximum number of unary operators in a row. Parsers, including those of drivers, recurse for
+/// each of them, as they do for each operator of a statement and each `else if`.
 const MAX_UNARY: usize = 64;
+/// Maximum number of operators in a statement.
 const MAX_OPERATORS: usize = 1024;
+/// Maximum number of `else if` links in a function.
 const MAX_ELSE_IF: usize = 200;
 
-/// The first position whose nesting exceeds the limit of compilers.
+/// Returns the byte offset at which a text without comments first exceeds [`MAX_UNARY`],
+/// [`MAX_OPERATORS`] or [`MAX_ELSE_IF`], with a message.
 fn too_deep(code: &str) -> Option<(usize, String)> {
     let (mut unary, mut operators, mut chain) = (0, 0, 0);
     for (at, byte) in code.bytes().enumerate() {
@@ -226,7 +231,7 @@ fn too_deep(code: &str) -> Option<(usize, String)> {
     None
 }
 
-/// Runs a parser function; a panic of the parser becomes an error.
+/// Runs a parser function, and turns a panic of the parser into an error.
 fn guarded<T>(words: &Words, run: impl FnOnce() -> T) -> Result<T> {
     catch_unwind(AssertUnwindSafe(run)).map_err(|panic| {
         let what = panic.downcast_ref::<&str>().map(|what| what.to_string());
@@ -274,7 +279,8 @@ fn of_parser(words: &Words, error: &ParseError) -> Error {
     Error::compile(words.located(at, &format!("{what}{of}")) + &notes.concat())
 }
 
-/// Rewrites parser messages about the parser itself in terms of the shader.
+/// Rewrites a parser message that concerns the parser itself in terms of the shader; `None` for
+/// other messages.
 fn plainer(message: &str, label: &str) -> Option<String> {
     if let Some(what) = message.strip_prefix("Not implemented as constant expression: ") {
         let name = what.split(' ').next().unwrap_or_default();
@@ -298,7 +304,7 @@ fn plainer(message: &str, label: &str) -> Option<String> {
     None
 }
 
-/// The position of the deepest bracket nesting.
+/// Returns the byte offset of the most deeply nested opening bracket.
 fn deepest(code: &str) -> usize {
     let (mut open, mut most) = (0_usize, (0, 0));
     for (at, byte) in code.bytes().enumerate() {
@@ -314,7 +320,7 @@ fn deepest(code: &str) -> usize {
     most.1
 }
 
-/// The largest array size in the text.
+/// Returns the byte offset of the largest array type in the text.
 fn largest(code: &str) -> Option<usize> {
     let arrays = words(code).filter(|(_, word)| *word == "array").map(|(at, _)| at);
     arrays.max_by_key(|at| {
@@ -326,7 +332,7 @@ fn largest(code: &str) -> Option<usize> {
     })
 }
 
-/// Message for an array whose size is zero or less.
+/// Returns the message for an array whose size is zero or negative.
 fn no_elements(words: &Words, span: Option<Span>) -> String {
     let Some(range) = span.and_then(Span::to_range) else {
         return words.located(None, "an array has no elements");
@@ -345,7 +351,7 @@ fn no_elements(words: &Words, span: Option<Span>) -> String {
     words.located(Some(range.start), &what)
 }
 
-/// Whether a note refers to the parser library.
+/// Returns whether a note refers to the parser library.
 fn of_a_library(note: &str) -> bool {
     ["naga", "wgpu", "github.com", "file an issue"]
         .iter()

@@ -1,4 +1,4 @@
-//! Validation errors in terms of the shader's text.
+//! Reports validation errors in terms of the shader's text.
 
 use naga::valid::{
     CallError, ConstExpressionError, EntryPointError, ExpressionError, FunctionError,
@@ -11,11 +11,15 @@ use super::errors::{Words, in_wgsl};
 use super::names::{kind_name, math_name, space_name, type_name};
 use warploom_core::error::Error;
 
-/// Maximum size of a type in bytes: the range of `i32`.
+/// Maximum size of a type in bytes: the largest `i32`.
 const MAX_TYPE_BYTES: u128 = 0x7fff_ffff;
 
-/// The error with its location.
-pub(super) fn told(words: &Words, module: &Module, error: &WithSpan<ValidationError>) -> Error {
+/// Converts a validation error to an error with its location.
+pub(super) fn invalid_module(
+    words: &Words,
+    module: &Module,
+    error: &WithSpan<ValidationError>,
+) -> Error {
     let first = error.spans().map(|(span, _)| *span).find(|span| span.is_defined());
     let (span, what) = match error.as_inner() {
         ValidationError::Layouter(layout) => too_large(module, layout.ty),
@@ -45,7 +49,7 @@ pub(super) fn told(words: &Words, module: &Module, error: &WithSpan<ValidationEr
     words.fail(span.filter(|span| span.is_defined()).or(first), &what)
 }
 
-/// An error with its causes, on one line.
+/// Formats an error with its causes, on one line.
 fn causes(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut next = error.source();
@@ -56,6 +60,7 @@ fn causes(error: &dyn std::error::Error) -> String {
     text
 }
 
+/// Returns the location and the message for a type that is too large.
 fn too_large(module: &Module, ty: Handle<Type>) -> (Option<Span>, String) {
     let bytes = bytes_of(module, ty);
     let name = type_name(module, &module.types[ty].inner);
@@ -63,7 +68,7 @@ fn too_large(module: &Module, ty: Handle<Type>) -> (Option<Span>, String) {
     (place_of(module, ty), what)
 }
 
-/// Bytes of a type, without overflow.
+/// Returns the size of a type in bytes, without overflow.
 fn bytes_of(module: &Module, ty: Handle<Type>) -> u128 {
     match module.types[ty].inner {
         TypeInner::Array { base, size: ArraySize::Constant(n), stride } => {
@@ -77,7 +82,8 @@ fn bytes_of(module: &Module, ty: Handle<Type>) -> u128 {
     }
 }
 
-/// The location of a type: of a variable, an expression, or a struct or array that contains it.
+/// Returns a location for a type: its own or else that of a variable, constant or expression of the
+/// type, or of a type that contains it.
 fn place_of(module: &Module, ty: Handle<Type>) -> Option<Span> {
     let own = module.types.get_span(ty);
     if own.is_defined() {
@@ -117,6 +123,7 @@ fn place_of(module: &Module, ty: Handle<Type>) -> Option<Span> {
     holders.find_map(|(holder, _)| (holder != ty).then(|| place_of(module, holder)).flatten())
 }
 
+/// Returns the message for an invalid type.
 fn of_type(module: &Module, ty: Handle<Type>, error: &TypeError) -> String {
     let name = type_name(module, &module.types[ty].inner);
     match error {
@@ -146,6 +153,7 @@ fn of_type(module: &Module, ty: Handle<Type>, error: &TypeError) -> String {
     }
 }
 
+/// Returns the message for an invalid module-scope variable.
 fn of_global(
     module: &Module,
     handle: Handle<naga::GlobalVariable>,
@@ -190,6 +198,7 @@ fn of_global(
     format!("var `{name}` {why}")
 }
 
+/// Returns the message for an invalid entry point, with its location if there is a precise one.
 fn of_entry(
     words: &Words,
     module: &Module,
@@ -238,6 +247,7 @@ fn of_entry(
     }
 }
 
+/// Returns the message for an invalid function, with its location if there is a precise one.
 fn of_function(
     module: &Module,
     function: &Function,
@@ -324,6 +334,7 @@ fn of_function(
     }
 }
 
+/// Returns the message for an invalid call.
 fn of_call(module: &Module, called: Handle<Function>, error: &CallError) -> String {
     let called = module.functions[called].name.as_deref().unwrap_or("?");
     match error {
@@ -338,7 +349,7 @@ fn of_call(module: &Module, called: Handle<Function>, error: &CallError) -> Stri
     }
 }
 
-/// Message for an operation in non-uniform control flow, with the reason.
+/// Returns the message for the operation `what` in non-uniform control flow, for the reason `why`.
 fn apart(what: &str, why: &dyn std::fmt::Display) -> String {
     let why = why.to_string();
     let why = match () {
@@ -349,7 +360,8 @@ fn apart(what: &str, why: &dyn std::fmt::Display) -> String {
     format!("{what} here is not reached by every invocation together: {why}")
 }
 
-/// A short description of an expression.
+/// Returns the name of the variable, argument or function in an expression, in backquotes; without
+/// one, `this expression`.
 fn text_of(module: &Module, function: &Function, h: Handle<Expression>) -> String {
     let global = |h: &Handle<naga::GlobalVariable>| module.global_variables[*h].name.clone();
     let name = match &function.expressions[h] {
@@ -367,6 +379,7 @@ fn text_of(module: &Module, function: &Function, h: Handle<Expression>) -> Strin
     name.map_or("this expression".into(), |name| format!("`{name}`"))
 }
 
+/// Returns the message for an invalid expression.
 fn of_expression(
     module: &Module,
     function: &Function,
@@ -425,6 +438,7 @@ fn of_expression(
     }
 }
 
+/// Returns the message for an invalid constant expression.
 fn of_constant(error: &ConstExpressionError) -> String {
     match error {
         ConstExpressionError::NonConstOrOverride | ConstExpressionError::NonFullyEvaluatedConst => {

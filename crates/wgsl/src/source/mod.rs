@@ -1,12 +1,12 @@
-//! WGSL source text before compilation: replaces `override` constants by values, reports errors in
-//! WGSL's terms, and finds features that are not portable to every device.
+//! WGSL source text before compilation: replaces `override`s with constants, reports errors in
+//! WGSL's terms, and finds features that some devices lack.
 //!
 //! Every consumer of a user's WGSL goes through [`settled`]: the interpreter, the translation to
-//! CUDA C and OpenCL C, and wgpu. An `override` is then a `const`, so sizes of arrays and
-//! workgroups are known to all of them, and equal.
+//! CUDA C and OpenCL C, and wgpu. It turns each `override` into a `const`, so that all of them see
+//! the same sizes of arrays and workgroups.
 //!
-//! Line numbers of a settled text are those of the file. Columns differ only after an `override` on
-//! the same line; `Settled::original` maps them back.
+//! Lines of a settled text have the same numbers as in the file. Columns differ only after an
+//! `override` on the same line; `Settled::original` maps them back.
 
 mod errors;
 mod invalid;

@@ -1,11 +1,11 @@
-//! Types and functions of a module by their WGSL names.
+//! WGSL names of types, address spaces and functions, for messages.
 
 use naga::{
     AddressSpace, ArraySize, Handle, MathFunction, Module, Scalar, ScalarKind, StorageAccess, Type,
     TypeInner,
 };
 
-/// The name of a scalar type of this width in bytes.
+/// Returns the name of the scalar type of this kind and width in bytes.
 pub(super) fn kind_name(kind: ScalarKind, width: u8) -> String {
     match (kind, width) {
         (ScalarKind::Bool, _) => "bool".into(),
@@ -21,7 +21,7 @@ fn scalar(scalar: Scalar) -> String {
     kind_name(scalar.kind, scalar.width)
 }
 
-/// A type in WGSL syntax.
+/// Formats a type in WGSL syntax.
 pub(super) fn type_name(module: &Module, inner: &TypeInner) -> String {
     let named = |ty: Handle<Type>| match (&module.types[ty].name, &module.types[ty].inner) {
         (Some(name), TypeInner::Struct { .. }) => format!("struct `{name}`"),
@@ -58,7 +58,7 @@ pub(super) fn type_name(module: &Module, inner: &TypeInner) -> String {
     }
 }
 
-/// An address space in WGSL syntax.
+/// Returns an address space in WGSL syntax.
 pub(super) fn space_name(space: AddressSpace) -> &'static str {
     match space {
         AddressSpace::Function => "function",
@@ -75,7 +75,7 @@ pub(super) fn space_name(space: AddressSpace) -> &'static str {
     }
 }
 
-/// The WGSL name of a built-in function.
+/// Returns the WGSL name of a built-in function.
 pub(super) fn math_name(fun: MathFunction) -> String {
     let name = format!("{fun:?}");
     match fun {

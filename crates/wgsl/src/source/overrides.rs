@@ -1,6 +1,6 @@
-//! `override` constants: their list, and the text with their values substituted.
+//! Lists the `override`s of a shader, and replaces them with constants in its text.
 //!
-//! The text is changed instead of the parsed module: a `const` is allowed wherever an `override`
+//! The text is changed rather than the parsed module: a `const` is allowed wherever an `override`
 //! is, and a compiler's constant evaluation then applies to it everywhere.
 
 use std::borrow::Cow;
@@ -24,21 +24,21 @@ pub struct Override {
     pub id: Option<u16>,
     /// Line of its declaration, from 1.
     pub line: u32,
-    /// Whether the shader has a default value.
+    /// Whether the shader declares a default value.
     pub has_default: bool,
     scalar: Scalar,
 }
 
 impl Override {
-    /// Whether this is its name, or its number as text.
+    /// Returns whether `name` is the override's name, or its `@id` as text.
     pub fn is_called(&self, name: &str) -> bool {
         self.name == name || self.id.is_some_and(|id| name.parse() == Ok(id))
     }
 
-    /// The value as a WGSL literal.
+    /// Formats a value as a WGSL literal of the override's type.
     ///
     /// # Errors
-    /// In words: a value that the type cannot hold.
+    /// The reason, as text, if the type cannot hold the value.
     pub fn literal(&self, value: f64) -> Result<String, String> {
         let (name, ty) = (&self.name, self.type_name()?);
         let no = |why: &str| Err(format!("override `{name}` is {ty}, and {value} is {why}"));
@@ -79,7 +79,7 @@ impl Override {
     }
 }
 
-/// The overrides of a module, in text order.
+/// Returns the overrides of a module, in text order.
 pub fn overrides(module: &Module, text: &str) -> Vec<Override> {
     let code = without_comments(text);
     let found = declarations(&code);
@@ -107,7 +107,7 @@ fn overrides_at<'d>(
     with.collect()
 }
 
-/// A text without overrides.
+/// Shader source whose overrides have been replaced with constants.
 #[derive(Clone, Debug)]
 pub struct Settled<'a> {
     pub text: Cow<'a, str>,
@@ -118,7 +118,7 @@ pub struct Settled<'a> {
 }
 
 impl Settled<'_> {
-    /// Maps a byte position to the original text.
+    /// Maps a byte offset in the new text to one in the original text.
     pub fn original(&self, at: usize) -> usize {
         // The end of the previous edit in both texts.
         let (mut before, mut now) = (0, 0);
@@ -136,13 +136,14 @@ impl Settled<'_> {
     }
 }
 
-/// Substitutes the overrides: values of `constants`, by name or number, else the shader's defaults.
-/// An override without a value is an error if the entry point uses it.
+/// Replaces each `override` with a `const` of its value in `constants` (by name or `@id`) or else
+/// of its default. An override without a value is an error if `entry` uses it or, for `None`, if
+/// any compute entry point does.
 ///
 /// # Errors
-/// Compile, with file, line and column, for text that is not WGSL. Invalid, with file and line, for
-/// a constant that the shader does not have, that is given twice, that its type cannot hold, or
-/// that has no value.
+/// Compile, with file, line and column, if the text is not WGSL. Invalid, with file and line, if
+/// the shader lacks a constant, a constant is given twice, its type cannot hold the value, or an
+/// override that the entry point uses has no value.
 pub fn settled<'a>(
     file: &str,
     text: &'a str,
@@ -188,7 +189,8 @@ pub fn settled<'a>(
     Ok(rewritten(text, &all, given))
 }
 
-/// Names of the overrides that the entry point uses; `None` if the module is not valid.
+/// Returns the names of the overrides that the entry point (for `None`, any compute entry point)
+/// uses. The result is `None` if the module is not valid.
 fn used(module: &Module, entry: Option<&str>) -> Option<Vec<String>> {
     Validator::new(ValidationFlags::all(), Capabilities::all()).validate(module).ok()?;
     let mut module = module.clone();
@@ -206,7 +208,7 @@ fn used(module: &Module, entry: Option<&str>) -> Option<Vec<String>> {
     Some(left.filter_map(|id| names[usize::from(id)].clone()).collect())
 }
 
-/// A number for messages: without its type suffix.
+/// Strips the type from a literal, for messages.
 fn plain(value: &str) -> String {
     let inner =
         ["i32(", "f32(", "f16("].iter().find_map(|ty| value.strip_prefix(ty)?.strip_suffix(')'));

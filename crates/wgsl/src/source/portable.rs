@@ -1,5 +1,6 @@
-//! Features that a portable shader may not use: it must run through wgpu, CUDA C, OpenCL C and the
-//! interpreter. The parser and the validator accept more, so their output is checked here.
+//! Finds features that a portable shader may not use, since it must run through wgpu, CUDA C,
+//! OpenCL C and the interpreter. The parser and the validator accept more, so this module checks
+//! their output.
 
 use naga::valid::{Capabilities, ModuleInfo, ValidationFlags, Validator};
 use naga::{AddressSpace, Barrier, Binding, Block, BuiltIn, Expression, Function, Handle};
@@ -8,14 +9,14 @@ use naga::{MathFunction, Module, Scalar, ScalarKind, Span, Statement, TypeInner}
 use super::names::{kind_name, math_name};
 use super::scan::words;
 
-/// The WGSL language extensions that the parser supports.
+/// The WGSL language extensions that a shader may require: those that the parser supports.
 const REQUIRED: [&str; 3] = [
     "packed_4x8_integer_dot_product",
     "pointer_composite_access",
     "readonly_and_readwrite_storage_textures",
 ];
 
-/// The reason why a shader may not use a language extension.
+/// Returns the reason why a shader may not use a language extension.
 pub(super) fn extension(name: &str) -> String {
     let why = match name {
         "f16" => {
@@ -31,12 +32,14 @@ pub(super) fn extension(name: &str) -> String {
     format!("`{name}` is an extension that the shader of a pack cannot enable: {why}")
 }
 
-/// The first extension that the text enables, and the reason for refusing it.
+/// Returns the byte offset of the first extension that a text without comments enables, and the
+/// reason for refusing it.
 pub fn needs_extension(code: &str) -> Option<(usize, String)> {
     directive(code, "enable").map(|(at, name)| (at, extension(name)))
 }
 
-/// The first unknown extension that the text requires.
+/// Returns the byte offset of the first unknown language extension that a text without comments
+/// requires, and a message.
 pub(super) fn unknown_extension(code: &str) -> Option<(usize, String)> {
     let (at, name) = directive(code, "requires").filter(|(_, name)| !REQUIRED.contains(name))?;
     Some((
@@ -45,7 +48,8 @@ pub(super) fn unknown_extension(code: &str) -> Option<(usize, String)> {
     ))
 }
 
-/// The first word after a directive; directives precede all declarations.
+/// Returns the first word after a directive, with its byte offset. The text must have no comments;
+/// directives precede all declarations.
 fn directive<'a>(code: &'a str, which: &str) -> Option<(usize, &'a str)> {
     let mut words = words(code);
     while let Some((_, word)) = words.next() {
@@ -60,7 +64,8 @@ fn directive<'a>(code: &'a str, which: &str) -> Option<(usize, &'a str)> {
     None
 }
 
-/// The first feature used by an entry point that some device lacks, with its location.
+/// Returns the location and a description of the first feature that an entry point (given by index)
+/// uses and that some device lacks.
 pub fn not_portable(
     module: &Module,
     info: &ModuleInfo,
@@ -90,8 +95,8 @@ const FLOOR: Capabilities = Capabilities::SHADER_FLOAT16_IN_FLOAT32
     .union(Capabilities::MULTISAMPLED_SHADING)
     .union(Capabilities::CUBE_ARRAY_TEXTURES);
 
-/// The first feature of the rest of a file that some device lacks. wgpu validates whole files, and
-/// refuses one for what its entry point does not use.
+/// Returns the location and a description of a feature in the rest of a file that some device
+/// lacks. wgpu validates whole files, and refuses a file even if `entry` does not use the feature.
 fn elsewhere(module: &Module, info: &ModuleInfo, entry: &str) -> Option<(Option<Span>, String)> {
     let error = Validator::new(ValidationFlags::all(), FLOOR).validate(module).err()?;
     let immediate =
@@ -118,7 +123,7 @@ fn elsewhere(module: &Module, info: &ModuleInfo, entry: &str) -> Option<(Option<
     Some((span, all))
 }
 
-/// Functions that a function calls, transitively.
+/// Returns the functions that a function calls, transitively.
 fn called(module: &Module, function: &Function) -> Vec<Handle<Function>> {
     fn calls(block: &Block, found: &mut Vec<Handle<Function>>) {
         for statement in block {
@@ -140,7 +145,7 @@ fn called(module: &Module, function: &Function) -> Vec<Handle<Function>> {
     found
 }
 
-/// The immediate child blocks of a statement.
+/// Returns the immediate child blocks of a statement.
 fn blocks(statement: &Statement) -> Vec<&Block> {
     match statement {
         Statement::Block(block) => vec![block],
@@ -151,8 +156,8 @@ fn blocks(statement: &Statement) -> Vec<&Block> {
     }
 }
 
-/// WGSL's guaranteed limit, in bytes, on private variables of a shader and on variables of a
-/// function.
+/// WGSL's guaranteed limit, in bytes, for the private variables of a shader and for the variables
+/// of a function.
 const MAX_OWN_BYTES: u64 = 8192;
 
 struct Walk<'m> {
@@ -167,7 +172,7 @@ impl Walk<'_> {
         }
     }
 
-    /// Built-in inputs of the entry point.
+    /// Checks the built-in inputs of the entry point.
     fn arguments(&mut self, function: &Function) {
         let mut bindings: Vec<&Binding> = Vec::new();
         for argument in &function.arguments {
@@ -202,7 +207,8 @@ impl Walk<'_> {
         }
     }
 
-    /// Driver compilers take minutes for more per-invocation memory than WGSL's limit.
+    /// Checks variables against WGSL's limit on per-invocation memory; above it, driver compilers
+    /// take minutes. `whose` describes the variables in the message.
     fn own_memory<'n>(
         &mut self,
         whose: &str,

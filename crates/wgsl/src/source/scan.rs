@@ -1,8 +1,9 @@
-//! A tokenizer for positions that the parser does not report: the begin and end of declarations.
+//! Scans WGSL text for what the parser does not report: positions of comments, words and `override`
+//! declarations.
 
 use std::ops::Range;
 
-/// Replaces comments and white space beyond ASCII by blanks, preserving byte positions.
+/// Replaces comments and non-ASCII white space with spaces; byte offsets stay the same.
 pub fn without_comments(text: &str) -> String {
     let mut out = Vec::with_capacity(text.len());
     let bytes = text.as_bytes();
@@ -31,8 +32,8 @@ pub fn without_comments(text: &str) -> String {
     String::from_utf8(out).unwrap_or_default()
 }
 
-/// Bytes of a white space character of WGSL beyond ASCII, or 0: next line, the two direction marks,
-/// line and paragraph separator.
+/// Returns the length of the non-ASCII white space character that the bytes start with (next line,
+/// direction mark, line or paragraph separator), or 0.
 fn wide_space(bytes: &[u8]) -> usize {
     match bytes {
         [0xc2, 0x85, ..] => 2,
@@ -41,8 +42,8 @@ fn wide_space(bytes: &[u8]) -> usize {
     }
 }
 
-/// Whether a WGSL line ends here: line feed, vertical tab, form feed, carriage return, next line,
-/// line and paragraph separator.
+/// Returns whether the bytes start with a line break of WGSL: line feed, vertical tab, form feed,
+/// carriage return, next line, line or paragraph separator.
 fn ends_line(bytes: &[u8]) -> bool {
     matches!(
         bytes,
@@ -54,12 +55,12 @@ fn ends_line(bytes: &[u8]) -> bool {
 pub struct Scan<'a> {
     /// The text, with comments blanked.
     pub code: &'a str,
-    /// The position of the next byte.
+    /// Byte offset of the next character.
     pub at: usize,
 }
 
 impl<'a> Scan<'a> {
-    /// The next byte that is not blank.
+    /// Skips blanks, and returns the next byte without consuming it.
     pub fn peek(&mut self) -> Option<u8> {
         let bytes = self.code.as_bytes();
         while bytes.get(self.at).is_some_and(|byte| byte.is_ascii_whitespace() || *byte == 0x0b) {
@@ -68,7 +69,7 @@ impl<'a> Scan<'a> {
         bytes.get(self.at).copied()
     }
 
-    /// The next word; empty if there is none.
+    /// Consumes and returns the next word; empty if there is none.
     pub fn word(&mut self) -> &'a str {
         self.peek();
         let rest = &self.code[self.at..];
@@ -77,7 +78,7 @@ impl<'a> Scan<'a> {
         &rest[..end]
     }
 
-    /// From an opening bracket to just after its closing one.
+    /// Moves from an opening round bracket to just after its closing one.
     pub fn skip_brackets(&mut self) {
         let mut depth = 0_usize;
         for (i, byte) in self.code.bytes().enumerate().skip(self.at) {
@@ -95,7 +96,7 @@ impl<'a> Scan<'a> {
     }
 }
 
-/// Whether a byte belongs to an identifier.
+/// Returns whether a byte belongs to an identifier.
 pub fn is_word(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || byte == b'_' || byte >= 0x80
 }
@@ -103,18 +104,20 @@ pub fn is_word(byte: u8) -> bool {
 /// An `override` declaration in the text.
 #[derive(Debug, PartialEq)]
 pub(super) struct Declaration {
-    /// Its `@id(..)`.
+    /// Byte ranges of its `@id(..)` attributes.
     pub ids: Vec<Range<usize>>,
-    /// The word `override`.
+    /// Byte range of the word `override`.
     pub keyword: Range<usize>,
+    /// Byte range of the name.
     pub name: Range<usize>,
     /// Whether a type follows the name.
     pub typed: bool,
-    /// The semicolon, or the end of the text.
+    /// Byte offset of the semicolon, or of the end of the text.
     pub end: usize,
 }
 
-/// Every `override` of a text without comments, in order. The word is reserved.
+/// Returns every `override` declaration of a text without comments, in order. The word is reserved,
+/// so it occurs nowhere else.
 pub(super) fn declarations(code: &str) -> Vec<Declaration> {
     let mut found = Vec::new();
     let mut scan = Scan { code, at: 0 };
@@ -158,7 +161,7 @@ pub(super) fn declarations(code: &str) -> Vec<Declaration> {
     found
 }
 
-/// The words of a text with their positions.
+/// Iterates over the words of a text without comments, each with its byte offset.
 pub(super) fn words(code: &str) -> impl Iterator<Item = (usize, &str)> {
     let mut scan = Scan { code, at: 0 };
     std::iter::from_fn(move || {

@@ -1,4 +1,4 @@
-//! Atomic operations, with relaxed ordering as in WGSL.
+//! Prints atomic operations, which have relaxed ordering as in WGSL.
 
 use naga::{AddressSpace, AtomicFunction, Expression, Handle, Scalar, ScalarKind, TypeInner};
 
@@ -8,7 +8,7 @@ use super::types::{Pointee, pointee};
 use warploom_core::error::{Result, broken_invariant};
 
 impl Body<'_, '_> {
-    /// The scalar type and address space of a pointer to an atomic.
+    /// Returns the scalar type and address space of a pointer to an atomic.
     fn atomic(&self, pointer: Handle<Expression>) -> (Scalar, AddressSpace) {
         let module = self.w.module;
         match pointee(self.inner(pointer)) {
@@ -84,7 +84,7 @@ impl Body<'_, '_> {
         Ok((self.w.dialect.pick(names.0, names.1), value))
     }
 
-    /// `atomicStore`.
+    /// Returns the statement for `atomicStore`.
     pub(super) fn atomic_store(
         &mut self,
         pointer: Handle<Expression>,

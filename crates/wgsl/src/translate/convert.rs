@@ -1,4 +1,5 @@
-//! Scalar conversions: towards zero and saturating, as in naga's other writers.
+//! Prints scalar conversions. Floats become integers towards zero and saturate, as in naga's other
+//! writers.
 
 use naga::{Scalar, ScalarKind, VectorSize};
 
@@ -9,7 +10,8 @@ use super::writer::Writer;
 use warploom_core::error::Result;
 
 impl<'a> Writer<'a> {
-    /// `T(x)`, or `bitcast<T>(x)` if there is no width.
+    /// Prints the conversion `T(x)`, where `convert` is the width of `T` in bytes; if it is `None`,
+    /// prints `bitcast<T>(x)`.
     pub(super) fn cast(
         &mut self,
         a: Operand,
@@ -76,7 +78,7 @@ impl<'a> Writer<'a> {
         Ok(format!("{}({a})", self.dialect.pick(cuda, opencl)))
     }
 
-    /// Rounds an `f32` to the nearest f16, as an `f32`.
+    /// Prints the rounding of `f32` values to the nearest f16, as `f32`.
     pub(super) fn rounded_to_half(
         &mut self,
         text: String,
@@ -89,7 +91,7 @@ impl<'a> Writer<'a> {
         })
     }
 
-    /// Converts f16 in memory to values.
+    /// Prints the conversion of f16 in memory to values, which are `f32`.
     pub(super) fn half_to_value(
         &mut self,
         text: String,
@@ -102,7 +104,7 @@ impl<'a> Writer<'a> {
         })
     }
 
-    /// Converts values to f16 in memory.
+    /// Prints the conversion of `f32` values to f16 in memory.
     pub(super) fn value_to_half(
         &mut self,
         text: String,

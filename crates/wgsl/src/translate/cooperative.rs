@@ -1,9 +1,9 @@
-//! Cooperative matrices: tensor cores in CUDA, refused in OpenCL C.
+//! Prints operations on cooperative matrices: on tensor cores in CUDA; OpenCL C refuses them.
 //!
 //! Matrices are 16 x 16, A and B of f16, C of f32 or f16. A thread of a warp holds the fragments of
-//! `mma` (PTX ISA, "Matrix Fragments for mma.m16n8k16"): lane 4 g + t has of A the rows g and g +
-//! 8, of B and C the columns g, two neighbours each. A 16 x 16 product is two of 16 x 8. Fragments
-//! use ordinary loads, so any layout and any memory works; two adjacent f16 are one load.
+//! `mma` (PTX ISA, "Matrix Fragments for mma.m16n8k16"): lane 4 g + t has rows g and g + 8 of A and
+//! C, and column g of B, two neighbours each. A 16 x 16 product is two of 16 x 8. Fragments use
+//! ordinary loads, so any layout and any memory works; two adjacent f16 are one load.
 
 use naga::{
     CooperativeData, CooperativeRole, CooperativeSize, Expression, Handle, Scalar, TypeInner,
@@ -16,7 +16,7 @@ use super::types::{Pointee, numeric, pointee};
 use super::writer::Writer;
 use warploom_core::error::Result;
 
-/// Shared definitions: the fragments, and the position of a lane.
+/// Definitions that the functions below share: the types of fragments, and the index of a lane.
 const FRAGMENTS: &str = "\
 typedef struct { u32 r[4]; } wl_coop_a;
 typedef struct { u32 r[4]; } wl_coop_b;
@@ -35,7 +35,7 @@ WL_FN u32 wl_coop_word(const f16* p, u32 at) {
     return *(const u32*)(p + at);
 }";
 
-/// Fragments of A: rows g and g + 8, columns 2 t and 2 t + 8, two each.
+/// Function that loads fragments of A: rows g and g + 8, two columns from 2 t and two from 2 t + 8.
 const LOAD_A: &str = "\
 WL_FN wl_coop_a wl_coop_load_a(const f16* p, u32 stride, bool rows, bool words) {
     const u32 g = wl_coop_lane() / 4u, t = wl_coop_lane() % 4u * 2u;
@@ -48,7 +48,7 @@ WL_FN wl_coop_a wl_coop_load_a(const f16* p, u32 stride, bool rows, bool words) 
     return m;
 }";
 
-/// Fragments of B: rows 2 t and 2 t + 8, two each, columns g and g + 8.
+/// Function that loads fragments of B: two rows from 2 t and two from 2 t + 8, columns g and g + 8.
 const LOAD_B: &str = "\
 WL_FN wl_coop_b wl_coop_load_b(const f16* p, u32 stride, bool rows, bool words) {
     const u32 g = wl_coop_lane() / 4u, t = wl_coop_lane() % 4u * 2u;
@@ -61,7 +61,8 @@ WL_FN wl_coop_b wl_coop_load_b(const f16* p, u32 stride, bool rows, bool words) 
     return m;
 }";
 
-/// Position in C of number i of a lane: rows g and g + 8, columns 2 t and 2 t + 1, then 8 further.
+/// Function that returns the position in C of element i of a lane: rows g and g + 8, two columns
+/// from 2 t and two from 2 t + 8.
 const PLACE_C: &str = "\
 WL_FN u32 wl_coop_place(u32 i, u32 stride, bool rows) {
     const u32 g = wl_coop_lane() / 4u, t = wl_coop_lane() % 4u * 2u;
@@ -81,7 +82,8 @@ WL_FN void wl_coop_store_c(wl_coop_c m, f32* p, u32 stride, bool rows) {
     for (u32 i = 0u; i < 8u; i++) p[wl_coop_place(i, stride, rows)] = m.r[i];
 }";
 
-/// Sums in f16: two neighbours of a row per register, in the same positions.
+/// Function that loads C of f16: two neighbours of a row per register, at the positions of
+/// [`PLACE_C`].
 const LOAD_H: &str = "\
 WL_FN wl_coop_h wl_coop_load_h(const f16* p, u32 stride, bool rows) {
     wl_coop_h m;
@@ -100,7 +102,7 @@ WL_FN void wl_coop_store_h(wl_coop_h m, f16* p, u32 stride, bool rows) {
     }
 }";
 
-/// The same with f16 sums.
+/// Same as [`MULTIPLY`], with f16 sums.
 const MULTIPLY_H: &str = "\
 WL_FN wl_coop_h wl_coop_multiply_h(wl_coop_a a, wl_coop_b b, wl_coop_h c) {
     for (u32 h = 0u; h < 2u; h++) {
@@ -123,7 +125,8 @@ WL_FN wl_coop_h wl_coop_multiply_h(wl_coop_a a, wl_coop_b b, wl_coop_h c) {
     return c;
 }";
 
-/// Two products of 16 x 8 x 16; sm_75 computes each in two steps of the inner dimension.
+/// Function that computes two products of 16 x 8 x 16; sm_75 computes each in two steps of the
+/// inner dimension.
 const MULTIPLY: &str = "\
 WL_FN wl_coop_c wl_coop_multiply(wl_coop_a a, wl_coop_b b, wl_coop_c c) {
     for (u32 h = 0u; h < 2u; h++) {
@@ -146,8 +149,9 @@ WL_FN wl_coop_c wl_coop_multiply(wl_coop_a a, wl_coop_b b, wl_coop_c c) {
     return c;
 }";
 
-/// The intrinsic body of a function of `shaders/shared/mma_int8.wgsl`, up to the `#else` that
-/// its translation follows; `None` if there is no instruction for it.
+/// Returns the start of the body of a function of `shaders/shared/mma_int8.wgsl`: an `#if` branch
+/// that computes the result with one instruction. The `#else` branch with the translated body must
+/// follow. `None` for any other function.
 pub(super) fn known_function(name: &str, arguments: &[String]) -> Option<String> {
     let [a, b, c] = arguments else { return None };
     let ((size, codes, places), rest) = match name {
@@ -177,12 +181,12 @@ pub(super) fn known_function(name: &str, arguments: &[String]) -> Option<String>
 }
 
 impl Writer<'_> {
-    /// Whether functions may be recognised by name.
+    /// Returns whether [`known_function`] may replace functions, which it recognises by name.
     pub(super) fn multiplies_codes(&self) -> bool {
         self.dialect == Dialect::Cuda && self.options.multiplies_codes
     }
 
-    /// The type of a cooperative matrix.
+    /// Returns the C type of a cooperative matrix.
     pub(super) fn cooperative_type(&mut self, inner: &TypeInner) -> Result<String> {
         let TypeInner::CooperativeMatrix { columns, rows, scalar, role } = *inner else {
             return self.refuse("another type than a cooperative matrix");
@@ -213,12 +217,12 @@ impl Writer<'_> {
     }
 }
 
-/// The location of a matrix in memory, as arguments.
+/// The location of a matrix in memory, as arguments of the functions that load and store it.
 struct Memory {
     address: String,
     stride: String,
     rows: bool,
-    /// Whether adjacent elements are aligned to words.
+    /// Whether pairs of adjacent elements are aligned to words.
     words: bool,
 }
 
@@ -253,7 +257,7 @@ impl Body<'_, '_> {
         })
     }
 
-    /// Loads a matrix.
+    /// Prints the load of a matrix.
     pub(super) fn cooperative_load(
         &mut self,
         h: Handle<Expression>,
@@ -275,7 +279,7 @@ impl Body<'_, '_> {
         Ok(format!("{name}({address}, {stride}, {rows}{more})"))
     }
 
-    /// `a * b + c`.
+    /// Prints `a * b + c`.
     pub(super) fn cooperative_multiply(&mut self, abc: [Handle<Expression>; 3]) -> Result<String> {
         for h in abc {
             let inner = self.inner(h).clone();
@@ -291,7 +295,7 @@ impl Body<'_, '_> {
         Ok(format!("{name}({a}, {b}, {c})"))
     }
 
-    /// Stores a matrix.
+    /// Prints the store of a matrix.
     pub(super) fn cooperative_store(
         &mut self,
         target: Handle<Expression>,

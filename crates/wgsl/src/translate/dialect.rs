@@ -24,13 +24,13 @@ const CUDA_PRELUDE: &str = "\
 ";
 
 /// Allows the next kernel to start while this one runs (PTX ISA, "griddepcontrol"). It is the first
-/// statement of a kernel, unless the kernel reads ahead, or follows its wait if it
-/// `allows_overlap`. Without programmatic launches, this and the wait have no effect.
+/// statement of a kernel, or follows its wait if it `allows_overlap`; kernels that read ahead have
+/// none. Without programmatic launches, this and the wait have no effect.
 pub const BEGIN: &str = "wl_begin();";
 
-/// Each thread waits until all work of the previous kernel is complete and visible. A completed
-/// kernel has waited, or began after all earlier ones, so the work of all earlier kernels is
-/// visible too.
+/// Makes each thread wait until all work of the previous kernel is complete and visible. A
+/// completed kernel has waited, or began after all earlier ones, so the work of all earlier kernels
+/// is visible too.
 pub(super) const WAIT: &str = "wl_wait();";
 
 /// Prevents reads of stale cache lines from before the kernel began; a wait at the start implies
@@ -73,7 +73,7 @@ impl Dialect {
         }
     }
 
-    /// The qualifier of an address space, with a trailing space. CUDA pointers are generic.
+    /// Returns the qualifier of an address space, with a trailing space. CUDA pointers are generic.
     pub(super) fn space(self, space: AddressSpace) -> &'static str {
         match (self, space) {
             (Dialect::OpenCl, AddressSpace::Uniform | AddressSpace::Storage { .. }) => "__global ",
@@ -82,13 +82,13 @@ impl Dialect {
         }
     }
 
-    /// A library function on `f32`, by its OpenCL name.
+    /// Formats a call of a library function on `f32`, given by its OpenCL name.
     pub(super) fn math(self, name: &str, args: &[String]) -> String {
         let suffix = self.pick("f", "");
         format!("{name}{suffix}({})", args.join(", "))
     }
 
-    /// An aggregate of these parts.
+    /// Formats a value of the aggregate type `ty`; `parts` are its members, separated by commas.
     pub(super) fn aggregate(self, ty: &str, parts: &str) -> String {
         match self {
             Dialect::Cuda => format!("{ty}{{{parts}}}"),
@@ -100,17 +100,17 @@ impl Dialect {
         self.pick("__restrict__", "restrict")
     }
 
-    /// A coordinate (`x`, `y`, `z`: 0, 1, 2) of a thread in its workgroup.
+    /// Returns the coordinate of a thread in its workgroup along an axis (0, 1 or 2).
     pub(super) fn local_id(self, axis: usize) -> String {
         self.coordinate("threadIdx", "get_local_id", axis)
     }
 
-    /// A coordinate of a workgroup.
+    /// Returns the coordinate of a workgroup along an axis (0, 1 or 2).
     pub(super) fn group_id(self, axis: usize) -> String {
         self.coordinate("blockIdx", "get_group_id", axis)
     }
 
-    /// Number of workgroups along an axis.
+    /// Returns the number of workgroups along an axis.
     pub(super) fn num_groups(self, axis: usize) -> String {
         self.coordinate("gridDim", "get_num_groups", axis)
     }

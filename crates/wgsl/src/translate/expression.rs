@@ -1,4 +1,4 @@
-//! Expressions as text. The printed text has no side effects and does not depend on when it is
+//! Prints expressions. The printed text has no side effects and does not depend on when it is
 //! evaluated: loads are already variables.
 
 use naga::{BinaryOperator, Expression, Handle, SwizzleComponent, Type, TypeInner, VectorSize};
@@ -12,7 +12,8 @@ use super::writer::Writer;
 use warploom_core::error::{Result, broken_invariant};
 
 impl<'a> Body<'_, 'a> {
-    /// The value of an expression; a pointer for one of pointer type.
+    /// Returns the text of an expression's value: the name of its variable, if it has one; for an
+    /// expression of pointer type, a C pointer.
     pub(super) fn value(&mut self, h: Handle<Expression>) -> Result<String> {
         match self.values.get(&h) {
             Some(name) => Ok(name.clone()),
@@ -20,7 +21,7 @@ impl<'a> Body<'_, 'a> {
         }
     }
 
-    /// The text of an expression that has no variable.
+    /// Prints an expression that has no variable.
     pub(super) fn fresh(&mut self, h: Handle<Expression>) -> Result<String> {
         if pointee(self.inner(h)).is_some() {
             return Ok(self.place(h)?.address());
@@ -88,7 +89,7 @@ impl<'a> Body<'_, 'a> {
         }
     }
 
-    /// A component of a value that is not a pointer.
+    /// Prints a component of a value that is not a pointer.
     fn element(&mut self, base: Handle<Expression>, index: Index) -> Result<String> {
         let module = self.w.module;
         let value = self.value(base)?;
@@ -182,7 +183,7 @@ impl<'a> Body<'_, 'a> {
         }
     }
 
-    /// An expression as an operand, with its type.
+    /// Prints an expression as an operand, with its type.
     pub(super) fn operand(&mut self, h: Handle<Expression>) -> Result<Operand<'a>> {
         let inner = self.inner(h);
         let text = self.value(h)?;
@@ -205,7 +206,7 @@ impl<'a> Body<'_, 'a> {
 pub(super) struct Operand<'a> {
     pub(super) text: String,
     pub(super) inner: &'a TypeInner,
-    /// Number of components of a vector.
+    /// Number of components of a vector; `None` for scalars and matrices.
     pub(super) size: Option<VectorSize>,
     pub(super) scalar: naga::Scalar,
 }
@@ -217,7 +218,7 @@ impl Operand<'_> {
 }
 
 impl Writer<'_> {
-    /// A dynamically indexed vector component; an index out of bounds gives the last.
+    /// Prints a dynamically indexed vector component; an index out of bounds selects the last.
     pub(super) fn component(
         &mut self,
         vector: &str,
@@ -239,7 +240,7 @@ impl Writer<'_> {
         Ok(format!("{name}({vector}, (u32)({index}))"))
     }
 
-    /// A vector, matrix, array or struct of these parts.
+    /// Prints a vector, matrix, array or struct of these parts.
     pub(super) fn compose(
         &mut self,
         ty: Handle<Type>,
@@ -301,7 +302,7 @@ impl Writer<'_> {
         Ok(stored)
     }
 
-    /// A named constant: by name if it is an array or a struct, else its value.
+    /// Prints a constant: its name if it is an array or a struct, else its value.
     pub(super) fn constant(&mut self, h: Handle<naga::Constant>) -> Result<String> {
         if let Some(name) = self.constants.get(&h) {
             return Ok(name.clone());
@@ -324,7 +325,7 @@ impl Writer<'_> {
         self.const_value(constant.init)
     }
 
-    /// A constant expression as a value.
+    /// Prints a constant expression as a value.
     pub(super) fn const_value(&mut self, h: Handle<Expression>) -> Result<String> {
         let module = self.module;
         match module.global_expressions[h] {

@@ -1,4 +1,5 @@
-//! Prints one function: signature, names, and the choice of expressions that become variables.
+//! Prints one function: names its variables, selects the expressions that become variables, and
+//! prints the signature and the body.
 
 use std::collections::{HashMap, HashSet};
 
@@ -81,7 +82,7 @@ impl<'w, 'a> Body<'w, 'a> {
         }
     }
 
-    /// A free identifier in this function, like `label`.
+    /// Returns a free identifier in this function, derived from `label`.
     pub(super) fn pick(&mut self, label: &str) -> String {
         self.names.pick_inside(&mut self.w.names, label)
     }
@@ -108,7 +109,7 @@ impl<'w, 'a> Body<'w, 'a> {
         self.line(line);
     }
 
-    /// Whether the position is at the top level of the function, not in a block.
+    /// Returns whether the position is at the top level of the function, not in a block.
     pub(super) fn is_outermost(&self) -> bool {
         self.depth == OUTERMOST
     }
@@ -117,7 +118,7 @@ impl<'w, 'a> Body<'w, 'a> {
         self.info[h].ty.inner_with(&self.w.module.types)
     }
 
-    /// The type of an expression that is not a pointer.
+    /// Returns the C type of an expression that is not a pointer.
     pub(super) fn type_name(&mut self, h: Handle<Expression>) -> Result<String> {
         let info = self.info;
         match info[h].ty {
@@ -130,7 +131,7 @@ impl<'w, 'a> Body<'w, 'a> {
         self.baked.contains(&h)
     }
 
-    /// Whether it is a load of f16 values that are stored unchanged.
+    /// Returns whether the expression is a load of f16 values that are stored unchanged.
     pub(super) fn is_moved(&self, h: Handle<Expression>) -> bool {
         self.moved.contains(&h)
     }
@@ -150,7 +151,7 @@ impl<'w, 'a> Body<'w, 'a> {
         Ok(())
     }
 
-    /// A global as passed to a function.
+    /// Returns the argument that passes a global to a function: a pointer to it.
     pub(super) fn global_address(&self, h: Handle<GlobalVariable>) -> String {
         let name = &self.w.globals[&h];
         match self.w.module.global_variables[h].space {
@@ -185,8 +186,8 @@ impl<'w, 'a> Body<'w, 'a> {
     }
 }
 
-/// Expressions that become variables: loads, which are ordered; expressions used more than once, or
-/// by text that repeats its operand; and named ones.
+/// Returns the expressions that become variables: loads, since their order matters; expressions
+/// that are used more than once or by generated text that repeats its operand; and named ones.
 fn baked(module: &Module, function: &Function, info: &FunctionInfo) -> HashSet<Handle<Expression>> {
     let mut baked = HashSet::new();
     for (h, expression) in function.expressions.iter() {
@@ -216,7 +217,7 @@ fn baked(module: &Module, function: &Function, info: &FunctionInfo) -> HashSet<H
     baked
 }
 
-/// Loads of f16 vectors that are only stored: converting them to f32 and back is not necessary.
+/// Returns the loads of f16 vectors that are only stored: they are not converted to f32 and back.
 fn moved(module: &Module, function: &Function, info: &FunctionInfo) -> HashSet<Handle<Expression>> {
     let mut stores = HashMap::new();
     count_stores(&function.body, &mut stores);
@@ -229,7 +230,7 @@ fn moved(module: &Module, function: &Function, info: &FunctionInfo) -> HashSet<H
     stores.into_iter().filter(is_moved).map(|(h, _)| h).collect()
 }
 
-/// Counts the stores of each expression.
+/// Counts how often a block and the blocks in it store each expression.
 fn count_stores(block: &Block, stores: &mut HashMap<Handle<Expression>, usize>) {
     for statement in block {
         match statement {
@@ -252,13 +253,13 @@ fn count_stores(block: &Block, stores: &mut HashMap<Handle<Expression>, usize>) 
 }
 
 impl Writer<'_> {
-    /// Globals that a function uses, directly or through its callees.
+    /// Returns the globals that a function uses, directly or through its callees.
     pub(super) fn used(&self, info: &FunctionInfo) -> Vec<Handle<GlobalVariable>> {
         let all = self.module.global_variables.iter();
         all.map(|(h, _)| h).filter(|h| !info[*h].is_empty()).collect()
     }
 
-    /// A global as a function parameter.
+    /// Declares a global as a function parameter.
     pub(super) fn global_parameter(&mut self, h: Handle<GlobalVariable>) -> Result<String> {
         let variable = &self.module.global_variables[h];
         let name = self.globals[&h].clone();
@@ -311,7 +312,7 @@ impl Writer<'_> {
         Ok(format!("WL_FN {result} {name}({parameters}) {{\n{text}}}\n"))
     }
 
-    /// Implicit parameters of every function: their declarations, or the names to pass.
+    /// Returns the implicit parameters of every function: their declarations, or the names to pass.
     pub(super) fn hidden_parameters(&self, declare: bool) -> Vec<String> {
         let mut all = Vec::new();
         if !self.lengths.is_empty() {
@@ -324,7 +325,7 @@ impl Writer<'_> {
     }
 }
 
-/// Whether a pointer refers to memory private to the thread.
+/// Returns whether a pointer refers to memory private to the thread.
 pub(super) fn is_own(inner: &TypeInner) -> bool {
     let space = pointee(inner).map(|(_, space)| space);
     matches!(space, Some(AddressSpace::Function | AddressSpace::Private))

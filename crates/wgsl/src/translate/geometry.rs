@@ -1,4 +1,4 @@
-//! Matrix functions and functions across vector components.
+//! Prints matrix functions, and functions across the components of a vector.
 
 use naga::{BinaryOperator, MathFunction as F, Scalar, ScalarKind, TypeInner, VectorSize};
 
@@ -7,14 +7,14 @@ use super::types::{COMPONENTS, is_half};
 use super::writer::Writer;
 use warploom_core::error::Result;
 
-/// `f(x), f(y), ..` for the components of a vector, joined by an operator.
+/// Joins the texts that `part` returns for the components of a vector, with `sign` in between.
 fn joined(size: VectorSize, sign: &str, part: impl Fn(&str) -> String) -> String {
     let parts: Vec<String> = COMPONENTS[..size as usize].iter().map(|c| part(c)).collect();
     parts.join(sign)
 }
 
 impl<'a> Writer<'a> {
-    /// Defines `wl_NAME_TYPE` for vectors of f32 and calls it.
+    /// Defines the function `wl_NAME_TYPE` of vectors, and returns a call of it.
     fn vector_function(
         &mut self,
         name: &str,
@@ -115,7 +115,7 @@ impl<'a> Writer<'a> {
         })
     }
 
-    /// Sums and products with matrices.
+    /// Prints sums and products with matrices.
     pub(super) fn matrix_binary(
         &mut self,
         op: BinaryOperator,
@@ -203,13 +203,13 @@ impl<'a> Writer<'a> {
     }
 }
 
-/// The element at a column and row of a matrix with this number of rows.
+/// Returns the text of an element of a matrix, given by column and row; the matrix has `rows` rows.
 fn at(matrix: &str, rows: VectorSize, column: usize, row: usize) -> String {
     let gap = if rows == VectorSize::Tri { ".v" } else { "" };
     format!("{matrix}.c[{column}]{gap}.{}", COMPONENTS[row])
 }
 
-/// Assigns all elements of `o`.
+/// Prints an assignment to each element of the matrix `o`; `form` returns its value.
 fn cells(columns: VectorSize, rows: VectorSize, form: impl Fn(usize, usize) -> String) -> String {
     let mut text = String::new();
     for column in 0..columns as usize {
@@ -224,7 +224,7 @@ fn cells(columns: VectorSize, rows: VectorSize, form: impl Fn(usize, usize) -> S
     text
 }
 
-/// Assigns all components of `o`.
+/// Prints an assignment to each component of the vector `o`; `form` returns its value.
 fn components(size: VectorSize, form: impl Fn(usize) -> String) -> String {
     let steps = (0..size as usize).map(|i| format!("    o.{} = {};\n", COMPONENTS[i], form(i)));
     steps.collect()
@@ -235,7 +235,7 @@ fn sum(size: VectorSize, part: impl Fn(usize) -> String) -> String {
     parts.join(" + ")
 }
 
-/// The determinant of the rows from `row` on and these columns.
+/// Prints the determinant of the submatrix of `a` with the rows from `row` on and these columns.
 fn determinant(rows: VectorSize, row: usize, columns: &[usize]) -> String {
     if let [column] = columns {
         return at("a", rows, *column, row);

@@ -5,7 +5,7 @@ use super::dialect::Dialect;
 use super::writer::Writer;
 use warploom_core::error::{Result, broken_invariant};
 
-/// A helper: its name, its dependencies, its text in both languages.
+/// A helper: its name, its dependencies, and its text in both languages.
 struct Helper {
     name: &'static str,
     needs: &'static [&'static str],
@@ -142,7 +142,7 @@ const HELPERS: &[Helper] = &[
         "bool wl_isinf(f32 a) { return (__float_as_uint(a) & 0x7fffffffu) == 0x7f800000u; }",
         "bool wl_isinf(f32 a) { return (as_uint(a) & 0x7fffffffu) == 0x7f800000u; }",
     ),
-    // The upper bound is the largest f32 that the integer type can hold; NaN gives the least
+    // The upper bound is the largest f32 that the integer type can hold; NaN gives the smallest
     // integer.
     both(
         "wl_i32_of_f32",

@@ -1,5 +1,5 @@
-//! Stores of values with padding: between members of structs, after vec3. WGSL leaves padding in
-//! shared memory unchanged; a C assignment does not.
+//! Prints stores of values that contain padding: between members of structs and after vec3. A store
+//! in WGSL leaves padding in shared memory unchanged; a C assignment does not.
 
 use naga::{ArraySize, Handle, Module, Type, TypeInner, VectorSize};
 
@@ -7,7 +7,7 @@ use super::function::Body;
 use super::types::has_gap;
 use warploom_core::error::Result;
 
-/// Whether values of a type have padding bytes.
+/// Returns whether values of a type have padding bytes.
 pub(super) fn has_holes(module: &Module, ty: Handle<Type>) -> bool {
     match module.types[ty].inner {
         TypeInner::Matrix { rows, .. } => rows == VectorSize::Tri,
@@ -30,7 +30,7 @@ pub(super) fn has_holes(module: &Module, ty: Handle<Type>) -> bool {
 }
 
 impl Body<'_, '_> {
-    /// Stores a value to storage, preserving padding.
+    /// Prints a store to a storage buffer that leaves padding unchanged.
     pub(super) fn store_around(&mut self, to: &str, value: String, ty: Handle<Type>) -> Result<()> {
         let word = |c: char| c.is_ascii_alphanumeric() || c == '_';
         if value.chars().all(word) {
@@ -41,7 +41,7 @@ impl Body<'_, '_> {
         self.store_parts(to, &from, ty)
     }
 
-    /// Assigns the scalars of `from` to `to`, without the padding.
+    /// Prints assignments of the scalars of `from` to `to`, without the padding.
     fn store_parts(&mut self, to: &str, from: &str, ty: Handle<Type>) -> Result<()> {
         let module = self.w.module;
         if !has_holes(module, ty) {

@@ -81,7 +81,7 @@ impl Writer<'_> {
         }
     }
 
-    /// The buffers among the globals, in ascending order.
+    /// Returns the buffers among the globals, in ascending order of group and binding.
     fn buffers(&self, used: &[Handle<GlobalVariable>]) -> Vec<Handle<GlobalVariable>> {
         let variables = &self.module.global_variables;
         let mut buffers: Vec<_> =
@@ -148,7 +148,8 @@ impl Writer<'_> {
         lengths
     }
 
-    /// Finds subgroup operations and builtins, if the options allow them.
+    /// Returns whether the program has subgroup operations or builtins; refuses them if the options
+    /// do not allow them.
     fn find_subgroups(&mut self, point: &EntryPoint, called: &[Handle<Function>]) -> Result<bool> {
         let module = self.module;
         let mut found = called.iter().any(|h| has_subgroups(&module.functions[*h].body));
@@ -184,7 +185,8 @@ impl Writer<'_> {
         }
     }
 
-    /// Prints the kernel; returns bytes of workgroup memory and of immediates.
+    /// Prints the kernel; returns its text, and the sizes in bytes of workgroup memory and of
+    /// immediates.
     fn print_kernel(
         &mut self,
         point: &EntryPoint,
@@ -249,12 +251,12 @@ impl Writer<'_> {
         Ok((format!("{head} {{\n{text}}}\n"), workgroup_bytes, immediates))
     }
 
-    /// The parameter with the byte offset of a buffer's bound range.
+    /// Returns the name of the parameter with the byte offset of a buffer's bound range.
     fn start_of(&self, h: Handle<GlobalVariable>) -> String {
         format!("wl_at_{}", self.globals[&h])
     }
 
-    /// A built-in value of a thread.
+    /// Prints a built-in value of a thread.
     fn builtin(&mut self, builtin: BuiltIn) -> Result<String> {
         let dialect = self.dialect;
         let size = self.workgroup_size;
@@ -294,7 +296,7 @@ impl Writer<'_> {
 }
 
 impl Body<'_, '_> {
-    /// Advances the pointer of each buffer to its bound range.
+    /// Prints statements that advance the pointer of each buffer to its bound range.
     fn start_buffers(&mut self, buffers: &[Handle<GlobalVariable>]) -> Result<()> {
         for h in buffers {
             let variable = &self.w.module.global_variables[*h];
@@ -306,7 +308,7 @@ impl Body<'_, '_> {
         Ok(())
     }
 
-    /// Declares workgroup and private memory; returns the bytes of workgroup memory.
+    /// Declares workgroup and private memory; returns the size in bytes of workgroup memory.
     fn memory(&mut self, used: &[Handle<GlobalVariable>]) -> Result<u32> {
         let module = self.w.module;
         let shared = self.w.dialect.pick("__shared__", "__local");
@@ -363,7 +365,7 @@ impl Body<'_, '_> {
         self.barrier(naga::Barrier::WORK_GROUP)
     }
 
-    /// Declares an argument of the entry point: a builtin, or a struct of them.
+    /// Declares an argument of the entry point: a builtin, or a struct of builtins.
     fn builtin_argument(&mut self, index: usize) -> Result<()> {
         let module = self.w.module;
         let argument = &self.function.arguments[index];
@@ -389,7 +391,7 @@ impl Body<'_, '_> {
     }
 }
 
-/// The immediate child blocks of a statement.
+/// Returns the immediate child blocks of a statement.
 pub(super) fn blocks(statement: &Statement) -> Vec<&Block> {
     match statement {
         Statement::Block(block) => vec![block],
@@ -400,7 +402,7 @@ pub(super) fn blocks(statement: &Statement) -> Vec<&Block> {
     }
 }
 
-/// The functions that a function calls, transitively, callees first.
+/// Returns the functions that a function calls, transitively, callees first.
 fn called(module: &naga::Module, function: &Function) -> Vec<Handle<Function>> {
     fn calls(block: &Block, found: &mut HashSet<Handle<Function>>) {
         for statement in block {

@@ -1,4 +1,4 @@
-//! Constants: literals, and initialisers at file scope.
+//! Prints constants: literals, and initialisers at file scope.
 
 use naga::{Expression, Handle, Literal, Type, TypeInner};
 
@@ -6,7 +6,7 @@ use super::types::{has_gap, is_half, numeric};
 use super::writer::Writer;
 use warploom_core::error::Result;
 
-/// A float literal.
+/// Formats a float literal.
 fn float(value: f32) -> String {
     // The shortest text that round-trips.
     let text = format!("{value:?}f");
@@ -27,7 +27,7 @@ impl Writer<'_> {
         })
     }
 
-    /// The zero of a type, as a value.
+    /// Prints the zero of a type, as a value.
     pub(super) fn zero(&mut self, ty: Handle<Type>) -> Result<String> {
         let name = self.type_of(ty)?;
         self.zero_of(&self.module.types[ty].inner, &name)
@@ -46,7 +46,7 @@ impl Writer<'_> {
         })
     }
 
-    /// A constant expression in nested braces, for an array or struct at file scope.
+    /// Prints a constant expression in nested braces, for an array or struct at file scope.
     pub(super) fn initializer(&mut self, h: Handle<Expression>) -> Result<String> {
         let module = self.module;
         match module.global_expressions[h] {
@@ -98,7 +98,7 @@ impl Writer<'_> {
     }
 }
 
-/// Comma-separated array elements, each wrapped in its struct if the elements have gaps.
+/// Joins array elements with commas, each wrapped in its struct if the elements have gaps.
 pub(super) fn spaced(parts: Vec<String>, gap: bool) -> String {
     let parts: Vec<String> =
         parts.into_iter().map(|part| if gap { format!("{{{part}, 0}}") } else { part }).collect();

@@ -1,4 +1,4 @@
-//! Pointers as C lvalues, and indices.
+//! Prints pointers as C lvalues, and indices with their bounds checks.
 
 use naga::{AddressSpace, ArraySize, Expression, GlobalVariable, Handle, Literal, Type, TypeInner};
 use naga::{StorageAccess, VectorSize};
@@ -8,8 +8,8 @@ use super::function::Body;
 use super::types::{COMPONENTS, Pointee, has_gap, is_half, numeric, pointee};
 use warploom_core::error::{Result, broken_invariant};
 
-/// A memory place, given by a pointer or by itself. The place of a runtime-sized array is a pointer
-/// to its first element.
+/// A place in memory, as a pointer to it or as an lvalue. The place of a runtime-sized array is a
+/// pointer to its first element.
 pub(super) enum Place {
     Pointer(String),
     Object(String),
@@ -46,7 +46,7 @@ pub(super) enum Index {
 }
 
 impl Body<'_, '_> {
-    /// The place that a pointer expression refers to.
+    /// Returns the place that a pointer expression refers to.
     pub(super) fn place(&mut self, h: Handle<Expression>) -> Result<Place> {
         match self.function.expressions[h] {
             Expression::GlobalVariable(global) => {
@@ -70,7 +70,7 @@ impl Body<'_, '_> {
         }
     }
 
-    /// A component of the place behind a pointer.
+    /// Returns the place of a component of what the pointer `base` refers to.
     fn step(&mut self, base: Handle<Expression>, index: Index) -> Result<Place> {
         let module = self.w.module;
         let Some((to, space)) = pointee(self.inner(base)) else {
@@ -146,7 +146,7 @@ impl Body<'_, '_> {
         Ok(Place::Object(place.field(field)))
     }
 
-    /// An index clamped below `count`.
+    /// Prints an index, clamped below `count` if bounds are restricted.
     pub(super) fn index(&mut self, index: Index, count: u32) -> Result<String> {
         match index {
             Index::Known(index) => Ok(index.to_string()),
@@ -162,7 +162,8 @@ impl Body<'_, '_> {
         }
     }
 
-    /// An index clamped below the length of the runtime-sized array behind a pointer.
+    /// Prints an index into the runtime-sized array behind a pointer, clamped below its length if
+    /// bounds are restricted.
     fn dynamic_index(&mut self, array: Handle<Expression>, index: Index) -> Result<String> {
         let text = match index {
             Index::Known(index) => format!("{index}u"),
@@ -180,7 +181,7 @@ impl Body<'_, '_> {
         Ok(format!("wl_min_u32((u32)({index}), {last})"))
     }
 
-    /// The length of the runtime-sized array behind a pointer.
+    /// Prints the length of the runtime-sized array behind a pointer.
     pub(super) fn length(&mut self, array: Handle<Expression>) -> Result<String> {
         match self.function.originating_global(array) {
             Some(global) => Ok(format!("wl_lengths.{}", self.w.globals[&global])),
@@ -188,7 +189,7 @@ impl Body<'_, '_> {
         }
     }
 
-    /// The value of a constant index.
+    /// Returns the value of an index, if it is constant.
     fn known(&self, h: Handle<Expression>) -> Option<u32> {
         match self.function.expressions[h] {
             Expression::Literal(Literal::U32(value)) => Some(value),
@@ -197,7 +198,7 @@ impl Body<'_, '_> {
         }
     }
 
-    /// Converts a place's content to a value.
+    /// Prints the conversion of a place's content to a value.
     pub(super) fn loaded(&mut self, text: String, inner: &TypeInner) -> Result<String> {
         match numeric(inner) {
             Some((size, scalar)) if is_half(scalar) => self.w.half_to_value(text, size),
@@ -205,7 +206,7 @@ impl Body<'_, '_> {
         }
     }
 
-    /// Converts a value to a place's content.
+    /// Prints the conversion of a value to a place's content.
     pub(super) fn stored(&mut self, text: String, inner: &TypeInner) -> Result<String> {
         match numeric(inner) {
             Some((size, scalar)) if is_half(scalar) => self.w.value_to_half(text, size),
@@ -214,7 +215,7 @@ impl Body<'_, '_> {
     }
 }
 
-/// The runtime-sized array of a global, if it has one: its offset and stride in bytes.
+/// Returns the offset and stride, in bytes, of a global's runtime-sized array, if it has one.
 pub(super) fn runtime_array(
     module: &naga::Module,
     global: Handle<GlobalVariable>,

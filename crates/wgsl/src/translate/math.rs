@@ -1,4 +1,4 @@
-//! Built-in functions.
+//! Prints calls of built-in functions.
 
 use naga::{Expression, Handle, MathFunction as F, ScalarKind, TypeInner};
 
@@ -9,7 +9,8 @@ use super::writer::Writer;
 use warploom_core::error::{Result, broken_invariant};
 
 impl<'a> Body<'_, 'a> {
-    /// A built-in function; `h` is the expression, which gives the result type.
+    /// Prints a call of a built-in function; `h` is the expression, which determines the result
+    /// type.
     pub(super) fn math(
         &mut self,
         fun: F,
@@ -59,7 +60,7 @@ impl<'a> Body<'_, 'a> {
         })
     }
 
-    /// Whether an expression without a variable is a product of packed bytes.
+    /// Returns whether an expression without a variable is a product of packed bytes.
     pub(super) fn is_packed_product(&self, h: Handle<Expression>) -> bool {
         let fun = match self.function.expressions[h] {
             Expression::Math { fun, .. } => fun,
@@ -68,7 +69,7 @@ impl<'a> Body<'_, 'a> {
         !self.values.contains_key(&h) && matches!(fun, F::Dot4I8Packed | F::Dot4U8Packed)
     }
 
-    /// The packed byte product `h`, plus a number.
+    /// Prints the packed byte product `h`, plus `added` if there is one.
     pub(super) fn packed_product(
         &mut self,
         h: Handle<Expression>,
@@ -88,7 +89,7 @@ impl<'a> Body<'_, 'a> {
         Ok(format!("{name}({a}, {b}, {added})"))
     }
 
-    /// `modf` and `frexp`: a struct of two results.
+    /// Prints `modf` or `frexp`: a struct of two results.
     fn split_number(&mut self, fun: F, arg: &Operand, h: Handle<Expression>) -> Result<String> {
         if is_half(arg.scalar) {
             return self.w.refuse(format!("{fun:?} of f16"));
@@ -123,7 +124,7 @@ impl Writer<'_> {
         Ok(format!("{helper}({})", t.join(", ")))
     }
 
-    /// A float function, for one component.
+    /// Prints a float function for one component.
     fn float_form(&mut self, fun: F, t: &[String]) -> Result<String> {
         let library = match fun {
             F::Abs => "fabs",
@@ -180,7 +181,7 @@ impl Writer<'_> {
         })
     }
 
-    /// An integer function, for one component.
+    /// Prints an integer function for one component.
     fn integer_form(&mut self, fun: F, signed: bool, t: &[String]) -> Result<String> {
         let named = |name: &str| format!("wl_{name}_{}", if signed { "i32" } else { "u32" });
         // Bit functions are written for u32.

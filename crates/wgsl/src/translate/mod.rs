@@ -1,13 +1,14 @@
-//! WGSL kernels as CUDA C and OpenCL C: text from a validated `naga::Module`, without a device.
+//! Translates WGSL kernels to CUDA C and OpenCL C: from a validated `naga::Module` to text, without
+//! a device.
 //!
 //! `README.md` in this folder describes the translation of each construct, the refused constructs,
-//! and the compiler flags of the text. One printer serves both targets: values are plain structs
+//! and the flags for compiling the text. One printer serves both targets: values are plain structs
 //! and functions in the common subset of C99 and C++; `dialect.rs` holds the differences.
 //!
 //! Invariants: equal modules and options give equal text; the text needs no header and no library;
 //! unsupported constructs are refused by name, never printed as something else.
 //!
-//! Absent on purpose: compilation, launches and caches, which belong to providers.
+//! Compilation, launches and caches are absent on purpose: they belong to providers.
 
 mod atomics;
 mod convert;
@@ -54,7 +55,8 @@ pub const CUDA_FLAGS: [&str; 5] =
 /// and `-cl-unsafe-math-optimizations` must not be added.
 pub const OPENCL_FLAGS: [&str; 1] = ["-cl-std=CL1.2"];
 
-/// `-cl-std` for text whose [`Translated::extensions`] name sub-groups, which need OpenCL C 2.0.
+/// `-cl-std` for text whose [`Translated::extensions`] name sub-groups, which need OpenCL C 2.0 or
+/// later.
 pub const OPENCL_SUBGROUP_FLAGS: [&str; 1] = ["-cl-std=CL3.0"];
 
 /// Handling of an index outside its array, vector or matrix.
@@ -67,10 +69,10 @@ pub enum Bounds {
     Unchecked,
 }
 
-/// Subgroup operations in OpenCL C. CUDA has warps, always of 32.
+/// How subgroup operations are translated to OpenCL C. CUDA C uses warps, always of 32 lanes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Subgroups {
-    /// Refused.
+    /// They are refused as unsupported.
     #[default]
     Refused,
     /// The device's sub-groups: `cl_khr_subgroups`, and its extensions if an operation needs them
@@ -81,7 +83,7 @@ pub enum Subgroups {
     WorkgroupMemory,
 }
 
-/// Options of a translation.
+/// Options for a translation.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Options {
     /// Name of the compute entry point.
@@ -95,7 +97,7 @@ pub struct Options {
     pub bounds: Bounds,
     /// Whether workgroup memory is zeroed, as in WGSL.
     pub zero_workgroup_memory: bool,
-    /// Subgroup operations in OpenCL C.
+    /// How subgroup operations are translated to OpenCL C.
     pub subgroups: Subgroups,
     /// Whether the threads of a subgroup return from the kernel together, as WGSL's uniformity
     /// rules require before a subgroup operation: CUDA C then reduces a warp without testing for
@@ -107,7 +109,7 @@ pub struct Options {
     /// storage access. In OpenCL C hoisting is always allowed.
     pub reads_ahead: bool,
     /// `@binding`s of group 0 that are not written while kernels that read them are in flight: in
-    /// CUDA C a kernel reads them before it waits for earlier launches.
+    /// CUDA C a kernel may read them before it waits for earlier launches.
     pub steady: Vec<u32>,
     /// Whether the next launch has `overlaps_previous`: in CUDA C this kernel lets it start only
     /// once all launches before this one are complete.
@@ -154,11 +156,11 @@ impl Default for Options {
 /// 3. if there are `immediates`, a struct by value of that many bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Translated {
-    /// The whole program.
+    /// The complete program.
     pub text: String,
     /// Name of the kernel in the text.
     pub entry: String,
-    /// Threads of a workgroup in x, y and z; fixed in the text.
+    /// Threads per workgroup in x, y and z; fixed in the text.
     pub workgroup_size: [u32; 3],
     /// Buffers that the kernel uses, in ascending order of group and binding.
     pub bindings: Vec<Binding>,
@@ -179,7 +181,7 @@ pub struct Binding {
     pub group: u32,
     /// `@binding`.
     pub binding: u32,
-    /// How it is used.
+    /// How the kernel uses it.
     pub access: Access,
 }
 
@@ -206,7 +208,7 @@ pub struct ArrayLength {
 }
 
 impl ArrayLength {
-    /// Number of elements in a bound range of this size.
+    /// Returns the number of elements in a bound range of this size in bytes.
     pub fn elements(&self, bytes: u64) -> u32 {
         let elements = bytes.saturating_sub(u64::from(self.offset)) / u64::from(self.stride);
         u32::try_from(elements).unwrap_or(u32::MAX)
@@ -216,7 +218,7 @@ impl ArrayLength {
 /// Parses and validates WGSL.
 ///
 /// # Errors
-/// Compile, with naga's message, for text that is not valid.
+/// Compile, with naga's message, if the text is not valid.
 pub fn parse(wgsl: &str) -> Result<(Module, ModuleInfo)> {
     let module =
         naga::front::wgsl::parse_str(wgsl).map_err(|e| Error::compile(e.emit_to_string(wgsl)))?;
@@ -227,19 +229,19 @@ pub fn parse(wgsl: &str) -> Result<(Module, ModuleInfo)> {
     Ok((module, info))
 }
 
-/// The entry point as CUDA C++ for NVRTC, with [`CUDA_FLAGS`].
+/// Translates the entry point to CUDA C++ for NVRTC, with [`CUDA_FLAGS`].
 ///
 /// # Errors
-/// Invalid for an entry point or a constant that the module does not have; unsupported for a
-/// construct that is not translated, with its name and function.
+/// Invalid if the module lacks the entry point or a constant; unsupported, with its name and
+/// function, if a construct is not translated.
 pub fn cuda(module: &Module, info: &ModuleInfo, options: &Options) -> Result<Translated> {
     translate(Dialect::Cuda, module, info, options)
 }
 
-/// The entry point as OpenCL C 1.2, with [`OPENCL_FLAGS`].
+/// Translates the entry point to OpenCL C 1.2, with [`OPENCL_FLAGS`].
 ///
 /// # Errors
-/// As [`cuda`].
+/// Same as [`cuda`].
 pub fn opencl(module: &Module, info: &ModuleInfo, options: &Options) -> Result<Translated> {
     translate(Dialect::OpenCl, module, info, options)
 }

@@ -1,4 +1,4 @@
-//! Identifiers that are free in both languages.
+//! Picks identifiers that are free in both languages.
 
 use std::collections::HashSet;
 
@@ -40,20 +40,20 @@ pub(super) struct Names {
 }
 
 impl Names {
-    /// The scope of a file or of a struct.
+    /// Creates the scope of a file or of a struct.
     pub(super) fn new() -> Names {
         let taken = RESERVED.split_whitespace().map(str::to_string).collect();
         Names { taken, inside: HashSet::new() }
     }
 
-    /// Reserves and returns a free identifier like `label`.
+    /// Reserves and returns a free identifier derived from `label`.
     pub(super) fn pick(&mut self, label: &str) -> String {
         let name = free(label, |name| self.taken.contains(name) || self.inside.contains(name));
         self.taken.insert(name.clone());
         name
     }
 
-    /// As [`Names::pick`], in a function of the file with the scope `file`.
+    /// Same as [`Names::pick`], for a function in a file whose scope is `file`.
     pub(super) fn pick_inside(&mut self, file: &mut Names, label: &str) -> String {
         let name = free(label, |name| self.taken.contains(name) || file.taken.contains(name));
         self.taken.insert(name.clone());
@@ -61,13 +61,13 @@ impl Names {
         name
     }
 
-    /// Takes an identifier that this scope uses and an identifier of its own would hide.
+    /// Reserves an outer identifier that this scope uses, so that none of its own hides it.
     pub(super) fn reserve(&mut self, name: &str) {
         self.taken.insert(name.to_string());
     }
 }
 
-/// The first of `label`, `label_1`, `label_2`, .. that is not taken.
+/// Returns the first of `label`, `label_1`, `label_2`, .. that is not taken.
 fn free(label: &str, taken: impl Fn(&str) -> bool) -> String {
     let base = sanitized(label);
     let mut name = base.clone();
@@ -79,13 +79,14 @@ fn free(label: &str, taken: impl Fn(&str) -> bool) -> String {
     name
 }
 
-/// Whether it can be the printer's name of a vector or a matrix: `f32x4`, `boolx2`, `f32m4x2`.
+/// Returns whether the printer may use the name for a vector or matrix type: `f32x4`, `boolx2`,
+/// `f32m4x2`.
 fn is_own_type(name: &str) -> bool {
     ["f32x", "f32m", "i32x", "u32x", "f16x", "boolx"].iter().any(|head| name.starts_with(head))
 }
 
-/// ASCII letters, digits and single underscores, without the prefixes reserved by the printer or
-/// the languages.
+/// Reduces a label to ASCII letters, digits and single underscores, without the prefixes reserved
+/// by the printer or the languages.
 fn sanitized(label: &str) -> String {
     let mut name = String::new();
     for c in label.chars() {

@@ -1,5 +1,5 @@
-//! Operators with WGSL's semantics: integers wrap, shift amounts are modulo 32, division by zero
-//! gives the dividend. Vector operations are componentwise functions.
+//! Prints operators with WGSL's semantics: integers wrap, shift amounts are modulo 32, and division
+//! by zero yields the dividend. Vector operations are componentwise functions.
 
 use naga::{BinaryOperator, RelationalFunction, Scalar, ScalarKind, UnaryOperator, VectorSize};
 
@@ -13,14 +13,14 @@ pub(super) struct Arg {
     pub(super) text: String,
     /// The C scalar type.
     pub(super) ty: &'static str,
-    /// Whether it has components, or is one scalar for all.
+    /// Whether it is a vector, rather than one scalar for all components.
     pub(super) vector: bool,
 }
 
 /// Produces the text for one component from the texts of the arguments' components.
 pub(super) type Form<'f, 'a> = &'f mut dyn FnMut(&mut Writer<'a>, &[String]) -> Result<String>;
 
-/// The name of a scalar type in function names.
+/// Returns the name of a scalar type for use in function names.
 pub(super) fn tag(scalar: Scalar) -> &'static str {
     match scalar.kind {
         ScalarKind::Bool => "bool",
@@ -41,8 +41,9 @@ impl<'a> Writer<'a> {
         operands.iter().map(|operand| self.arg(operand)).collect()
     }
 
-    /// A componentwise operation: inline text for scalars, a call of a defined function for
-    /// vectors. `name` must identify all that `form` depends on, except sizes and results.
+    /// Prints a componentwise operation: inline text for scalars, a call of a defined function for
+    /// vectors. `name` must identify everything that `form` depends on, including the result type,
+    /// except for the size and the argument types.
     pub(super) fn lift(
         &mut self,
         name: &str,
@@ -92,7 +93,7 @@ impl<'a> Writer<'a> {
         Ok(format!("{full}({})", texts.join(", ")))
     }
 
-    /// As [`Writer::lift`], with f16 computed in `f32` and rounded.
+    /// Same as [`Writer::lift`], with f16 computed in `f32` and rounded.
     pub(super) fn lift_rounded(
         &mut self,
         name: &str,

@@ -1,4 +1,4 @@
-//! `pack*` and `unpack*`: conversions between a vector and a word.
+//! Prints `pack*` and `unpack*`, the conversions between a vector and a word.
 
 use naga::{MathFunction as F, VectorSize};
 
@@ -13,8 +13,8 @@ struct Packing {
     size: VectorSize,
     /// The component type.
     scalar: &'static str,
-    /// The field value from the component `a`, before masking; or the component from the field bits
-    /// `a`.
+    /// Expression in `a`. To pack, it computes the unmasked field from the component `a`; to
+    /// unpack, the component from the field's bits `a`.
     form: &'static str,
     /// Helpers that the form calls.
     needs: &'static [&'static str],
@@ -24,9 +24,9 @@ struct Packing {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Way {
     Pack,
-    /// The field is unsigned.
+    /// Unpacks unsigned fields.
     Unpack,
-    /// The field is signed.
+    /// Unpacks signed fields.
     UnpackSigned,
 }
 

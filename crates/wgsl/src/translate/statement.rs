@@ -1,4 +1,5 @@
-//! Statements: structured control flow as is, and loops with an inlined `continuing` block.
+//! Prints statements: structured control flow as it is, and loops with an inlined `continuing`
+//! block.
 
 use naga::{AddressSpace, TypeInner};
 use naga::{Barrier, Block, Expression, Function, Handle, Statement, SwitchCase, SwitchValue};
@@ -134,8 +135,8 @@ impl<'a> Body<'_, 'a> {
         Ok(())
     }
 
-    /// The continuing block is printed at the end of the body and before every `continue`, so that
-    /// it sees the body's variables and compilers see a plain loop.
+    /// Prints a loop. The continuing block is printed at the end of the body and before every
+    /// `continue`, so that it sees the body's variables and compilers see a plain loop.
     fn print_loop(
         &mut self,
         body: &'a Block,
@@ -164,7 +165,7 @@ impl<'a> Body<'_, 'a> {
         Ok(())
     }
 
-    /// Prints the continuing block of the enclosing loop, and its condition.
+    /// Prints the continuing block of the enclosing loop, and the loop's `break if` condition.
     fn end_of_turn(&mut self) -> Result<()> {
         let Some(Loop { continuing, break_if, again }) = self.loops.last() else {
             warploom_core::error::broken_invariant("continue outside of a loop");
@@ -257,7 +258,7 @@ impl<'a> Body<'_, 'a> {
     }
 }
 
-/// Whether the body has a `continue` of this loop.
+/// Returns whether the body has a `continue` of this loop.
 fn has_continue(block: &Block) -> bool {
     block.iter().any(|statement| match statement {
         Statement::Continue => true,
@@ -267,7 +268,7 @@ fn has_continue(block: &Block) -> bool {
     })
 }
 
-/// Whether the end of a block is unreachable.
+/// Returns whether the end of a block is unreachable.
 fn ends(block: &Block) -> bool {
     matches!(block.last(), Some(Statement::Break | Statement::Continue | Statement::Return { .. }))
 }

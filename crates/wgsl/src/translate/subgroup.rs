@@ -16,10 +16,10 @@ use super::types::{COMPONENTS, is_half};
 use super::writer::Writer;
 use warploom_core::error::Result;
 
-/// Lanes of a warp.
+/// Number of lanes of a warp.
 const WARP: u32 = 32;
 
-/// The single-instruction integer reduction, if the device has it.
+/// Returns a single-instruction integer reduction for devices that have one; empty if none exists.
 fn at_once(op: Op, ty: &str, lanes: &str) -> String {
     match (op, ty) {
         (Op::Add | Op::Min | Op::Max, "u32" | "i32") | (Op::And | Op::Or | Op::Xor, "u32") => {}
@@ -29,7 +29,7 @@ fn at_once(op: Op, ty: &str, lanes: &str) -> String {
     format!("\n#if __CUDA_ARCH__ >= 800\n        return {call};\n#endif\n        ")
 }
 
-/// The implementation of the operations.
+/// How the operations are implemented.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Form {
     Warp,
@@ -88,7 +88,7 @@ impl Writer<'_> {
         })
     }
 
-    /// The binary operation of a reduction.
+    /// Prints the binary operation of a reduction.
     fn combine(&mut self, op: Op, scalar: Scalar, a: &str, b: &str) -> Result<String> {
         let name = match op {
             Op::Add => return self.binary_form(BinaryOperator::Add, scalar, a, b),
@@ -264,7 +264,7 @@ impl Writer<'_> {
         ))
     }
 
-    /// Defines a lane read through workgroup memory; a missing lane gives the reader's own value.
+    /// Defines a read of a lane through workgroup memory; a missing lane yields the reader's value.
     fn memory_gather(&mut self, ty: &str) -> Result<String> {
         self.index_function()?;
         let name = format!("wl_lane_{ty}");
@@ -284,7 +284,7 @@ impl Writer<'_> {
     }
 }
 
-/// The type name in OpenCL's `as_*`.
+/// Returns the type name in OpenCL's `as_*`.
 fn c_name(ty: &str) -> &'static str {
     match ty {
         "f32" => "float",
@@ -294,7 +294,7 @@ fn c_name(ty: &str) -> &'static str {
 }
 
 impl Body<'_, '_> {
-    /// Evaluates each component; vectors are first stored in a variable.
+    /// Applies `form` to each component; vectors are first stored in a variable.
     fn by_component(
         &mut self,
         argument: Handle<Expression>,
@@ -338,7 +338,7 @@ impl Body<'_, '_> {
         self.by_component(argument, result, |text| format!("{name}({text}{more})"))
     }
 
-    /// `subgroupAll` and `subgroupAny`.
+    /// Prints `subgroupAll` or `subgroupAny`.
     fn vote(&mut self, op: Op, value: &str, result: Handle<Expression>) -> Result<()> {
         let word = if op == Op::All { "all" } else { "any" };
         let text = match self.w.form() {

@@ -1,4 +1,4 @@
-//! WGSL types in C: WGSL's layouts, by plain structs with explicit padding.
+//! WGSL types in C: plain structs that reproduce WGSL's layouts with explicit padding.
 //!
 //! Values and memory differ only for f16: a value is an `f32` that f16 can represent; memory holds
 //! the 16 bits. Structs and arrays use the memory layout as values too.
@@ -12,7 +12,7 @@ use warploom_core::error::Result;
 /// The components of a vector.
 pub(super) const COMPONENTS: [&str; 4] = ["x", "y", "z", "w"];
 
-/// Size and scalar of a vector, or of a scalar (size `None`).
+/// Returns the size and scalar type of a vector; for a scalar or atomic, the size is `None`.
 pub(super) fn numeric(inner: &TypeInner) -> Option<(Option<VectorSize>, Scalar)> {
     match *inner {
         TypeInner::Scalar(scalar) | TypeInner::Atomic(scalar) => Some((None, scalar)),
@@ -25,7 +25,8 @@ pub(super) fn is_half(scalar: Scalar) -> bool {
     scalar == Scalar::F16
 }
 
-/// Whether its arrays and matrices have gaps, so that elements are wrapped in a struct.
+/// Returns whether arrays and matrices have gaps between elements of this type, so that each
+/// element is wrapped in a struct.
 pub(super) fn has_gap(inner: &TypeInner) -> bool {
     matches!(inner, TypeInner::Vector { size: VectorSize::Tri, scalar } if scalar.width > 1)
 }
@@ -36,7 +37,7 @@ pub(super) enum Pointee {
     Value(TypeInner),
 }
 
-/// The type and address space that a pointer expression refers to.
+/// Returns the type and address space that a pointer expression refers to.
 pub(super) fn pointee(inner: &TypeInner) -> Option<(Pointee, AddressSpace)> {
     match *inner {
         TypeInner::Pointer { base, space } => Some((Pointee::Type(base), space)),
@@ -51,7 +52,7 @@ pub(super) fn pointee(inner: &TypeInner) -> Option<(Pointee, AddressSpace)> {
 }
 
 impl Writer<'_> {
-    /// The name of a scalar as a value.
+    /// Returns the C type of a scalar as a value.
     pub(super) fn scalar(&self, scalar: Scalar) -> Result<&'static str> {
         Ok(match (scalar.kind, scalar.width) {
             (ScalarKind::Bool, _) => "bool",
@@ -66,7 +67,7 @@ impl Writer<'_> {
         if is_half(scalar) { Ok("f16") } else { self.scalar(scalar) }
     }
 
-    /// The C type of a value.
+    /// Returns the C type of a value.
     pub(super) fn value_type(&mut self, inner: &TypeInner) -> Result<String> {
         match *inner {
             TypeInner::Vector { size, scalar } => {
@@ -78,7 +79,7 @@ impl Writer<'_> {
         }
     }
 
-    /// The C type of a place in memory.
+    /// Returns the C type of a place in memory.
     pub(super) fn memory_type(&mut self, inner: &TypeInner) -> Result<String> {
         match *inner {
             TypeInner::Scalar(scalar) | TypeInner::Atomic(scalar) => {
@@ -125,7 +126,7 @@ impl Writer<'_> {
         }
     }
 
-    /// The value type of a type in the module.
+    /// Returns the C type of a module's type as a value.
     pub(super) fn type_of(&mut self, ty: Handle<Type>) -> Result<String> {
         match self.module.types[ty].inner {
             TypeInner::Struct { .. } => self.struct_type(ty),
@@ -133,7 +134,7 @@ impl Writer<'_> {
         }
     }
 
-    /// The memory type of a type in the module.
+    /// Returns the C type of a module's type in memory.
     pub(super) fn place_type(&mut self, ty: Handle<Type>) -> Result<String> {
         match self.module.types[ty].inner {
             TypeInner::Struct { .. } => self.struct_type(ty),
@@ -141,7 +142,7 @@ impl Writer<'_> {
         }
     }
 
-    /// The element type of an array.
+    /// Returns the C type of an array's elements.
     pub(super) fn element_type(&mut self, base: Handle<Type>) -> Result<String> {
         match self.module.types[base].inner {
             TypeInner::Struct { .. } => self.struct_type(base),
@@ -149,7 +150,8 @@ impl Writer<'_> {
         }
     }
 
-    /// A type with the padding after a vec3.
+    /// Returns the C type of an element of an array or matrix: for a vec3, a struct that adds the
+    /// padding after it.
     fn spaced_type(&mut self, inner: &TypeInner) -> Result<String> {
         let plain = self.memory_type(inner)?;
         let (true, TypeInner::Vector { scalar, .. }) = (has_gap(inner), inner) else {
@@ -164,7 +166,7 @@ impl Writer<'_> {
         Ok(name)
     }
 
-    /// The vector type of this scalar.
+    /// Returns the C type of vectors of this scalar type and size.
     pub(super) fn vector(&mut self, scalar: &str, size: VectorSize) -> Result<String> {
         let n = size as usize;
         let name = format!("{scalar}x{n}");
@@ -240,7 +242,7 @@ impl Writer<'_> {
         Ok(name)
     }
 
-    /// Size in bytes of a fixed-size type.
+    /// Returns the size in bytes of a fixed-size type.
     pub(super) fn size(&self, ty: Handle<Type>) -> Result<u32> {
         match self.module.types[ty].inner.try_size(self.module.to_ctx()) {
             Some(bytes) => Ok(bytes),
@@ -248,7 +250,8 @@ impl Writer<'_> {
         }
     }
 
-    /// The members of a struct in braces, in memory form, with the padding.
+    /// Returns the parts of an aggregate of a struct: the values of its members, given in memory
+    /// form, and those of its padding.
     pub(super) fn struct_parts(
         &self,
         members: &[StructMember],
@@ -266,7 +269,7 @@ impl Writer<'_> {
         Ok(parts.join(", "))
     }
 
-    /// The declaration of a pointer parameter: `const __global f32x4* name`.
+    /// Returns the declaration of a pointer parameter: `const __global f32x4* name`.
     pub(super) fn pointer(
         &mut self,
         base: Handle<Type>,

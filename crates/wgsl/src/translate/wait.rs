@@ -11,14 +11,14 @@ use super::writer::Writer;
 use warploom_core::error::Result;
 
 impl Writer<'_> {
-    /// Whether the kernel may start before earlier ones are complete.
+    /// Returns whether the kernel may start before earlier ones are complete.
     pub(super) fn begins_early(&self) -> bool {
         self.dialect == Dialect::Cuda && !self.options.reads_ahead
     }
 }
 
 impl Body<'_, '_> {
-    /// The statement at the start of a kernel.
+    /// Prints the statements at the start of a kernel.
     pub(super) fn begin(&mut self) -> Result<()> {
         if !self.w.begins_early() {
             return Ok(());
@@ -38,9 +38,9 @@ impl Body<'_, '_> {
         self.entry && self.w.begins_early() && !self.waited
     }
 
-    /// Waits before a top-level statement of the kernel, if necessary. A nested return waits by
-    /// itself: a kernel that ended before its predecessors would let its successors start too
-    /// early.
+    /// Prints the wait before a top-level statement of the kernel, if necessary. A nested return
+    /// waits by itself: a kernel that ended before its predecessors would let its successors start
+    /// too early.
     pub(super) fn wait_before(&mut self, statement: &Statement) {
         if !self.has_to_wait() {
             return;
@@ -57,14 +57,14 @@ impl Body<'_, '_> {
         }
     }
 
-    /// Waits before an expression that reads shared data.
+    /// Prints the wait before an expression that reads shared data.
     pub(super) fn wait_before_load(&mut self, h: Handle<Expression>) {
         if self.has_to_wait() && !self.w.options.overlaps_previous && self.is_load(h) {
             self.wait();
         }
     }
 
-    /// Waits at the end of the kernel, if it has not waited before.
+    /// Prints the wait at the end of the kernel, if it has not waited before.
     pub(super) fn wait_at_end(&mut self) {
         if self.has_to_wait() {
             self.wait();
@@ -83,8 +83,8 @@ impl Body<'_, '_> {
         }
     }
 
-    /// Earlier kernels may write it, or still read what this one writes. Parameters precede them
-    /// all.
+    /// Returns whether earlier kernels may write the variable, or still read it when this one
+    /// writes. Parameters are written before all of them.
     fn is_shared(&self, h: Handle<GlobalVariable>) -> bool {
         let variable = &self.w.module.global_variables[h];
         let place = variable.binding.as_ref().filter(|place| place.group == 0);
@@ -104,7 +104,7 @@ impl Body<'_, '_> {
         }
     }
 
-    /// Whether a statement, or one nested in it, accesses data of earlier kernels.
+    /// Returns whether a statement, or one nested in it, accesses data of earlier kernels.
     fn meets(&self, statement: &Statement) -> bool {
         let own = match *statement {
             Statement::Emit(ref range) => range.clone().any(|h| self.is_load(h)),
@@ -126,7 +126,7 @@ impl Body<'_, '_> {
 mod tests {
     use crate::translate::{Bounds, Options, cuda, parse};
 
-    /// The marks in the lines of the kernel itself, in order.
+    /// Returns the marks in the lines of the kernel itself, in order.
     fn order<'a>(body: &str, marks: &[&'a str]) -> Vec<&'a str> {
         order_with(body, marks, Options::default())
     }
@@ -202,8 +202,8 @@ mod tests {
     const TURNS: [&str; 7] =
         ["wl_begin();", "wl_fresh();", "wl_wait();", "return;", "= x[", "y[", "for (;;)"];
 
-    /// Kernels with all kinds of exits: at the end, early, from a loop with or without access, of a
-    /// switch.
+    /// Kernels with all kinds of exits: at the end, early, from a loop with or without access, from
+    /// a switch.
     const WAYS: [&str; 6] = [
         "y[lid] = x[lid];",
         "if (lid >= n.x) { return; } y[lid] = x[lid];",

@@ -1,4 +1,4 @@
-//! State shared by all functions of a program: definitions, names, types by handle.
+//! State shared by all functions of a program: definitions, names and types by handle.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::fmt::Display;
@@ -65,7 +65,7 @@ impl<'a> Writer<'a> {
         }
     }
 
-    /// Threads of a workgroup.
+    /// Returns the number of threads per workgroup.
     pub(super) fn threads(&self) -> u32 {
         self.workgroup_size.iter().product()
     }
@@ -84,7 +84,7 @@ impl<'a> Writer<'a> {
         Ok(())
     }
 
-    /// An error for an unsupported construct.
+    /// Returns an error for an unsupported construct.
     pub(super) fn refuse<T>(&self, what: impl Display) -> Result<T> {
         Err(Error::unsupported(format!("{what} is not translated")))
     }
@@ -94,7 +94,7 @@ impl<'a> Writer<'a> {
         self.extensions.insert(name);
     }
 
-    /// Whether subgroup operations use workgroup memory.
+    /// Returns whether subgroup operations use workgroup memory.
     pub(super) fn emulates_subgroups(&self) -> bool {
         self.dialect == Dialect::OpenCl && self.options.subgroups == Subgroups::WorkgroupMemory
     }

@@ -4,7 +4,7 @@ use crate::ir::{BinaryOp, NodeId, Op, UnaryOp};
 
 type Spelling = fn(&mut Spell, NodeId) -> NodeId;
 
-/// Each spelling of `x` `[3, 8]` becomes one operation.
+/// Asserts that each spelling of `x` `[3, 8]` becomes one operation.
 fn all_become(op: UnaryOp, spellings: &[Spelling]) {
     let want = format!(
         "%0: f32[3, 8] = input \"x\"\n%1: f32[3, 8] = {}(%0)\noutput \"y\" = %1\n",
@@ -180,7 +180,7 @@ fn gelu() {
 
 const ROOT: f64 = 0.797_884_560_802_865_4;
 
-/// `x^3` as a power.
+/// Adds `x^3` as a power.
 fn cube(s: &mut Spell, x: NodeId) -> NodeId {
     let three = s.num(3.0);
     s.bin(BinaryOp::Pow, x, three)
@@ -270,7 +270,7 @@ fn relu() {
     ]);
 }
 
-/// If broadcasting makes the result larger than the operand, there is no single operation.
+/// No activation matches if broadcasting makes the result larger than the operand.
 #[test]
 fn a_larger_result_is_no_activation() {
     let g = graph(|s| {

@@ -2,7 +2,7 @@ use super::{Spell, after, agree, becomes, graph, stays};
 use crate::base::{DType, Shape, Symbol, SymbolValues};
 use crate::ir::{BinaryOp, Graph, NodeId, Op};
 
-/// `[5, 6, 4]`, `[7, 2, 4]`, `[7, 2, 4]`: tokens or keys, heads, head size.
+/// Adds q `[5, 6, 4]`, k and v `[7, 2, 4]`: tokens or keys, heads, head size.
 fn operands(s: &mut Spell) -> [NodeId; 3] {
     [s.input("q", &[5, 6, 4]), s.input("k", &[7, 2, 4]), s.input("v", &[7, 2, 4])]
 }
@@ -11,7 +11,7 @@ fn expand(s: &mut Spell, x: NodeId, dims: &[i64]) -> NodeId {
     s.op(Op::Expand(Shape::new(dims.iter().copied())), &[x])
 }
 
-/// `[7, 2, 4]` -> `[6, 7, 4]`: heads first, each three times.
+/// Maps `[7, 2, 4]` to `[6, 7, 4]`: heads first, each three times.
 fn repeated(s: &mut Spell, x: NodeId) -> NodeId {
     let x = s.transpose(x, &[1, 0, 2]);
     let x = s.reshape(x, &[2, 1, 7, 4]);
@@ -19,7 +19,7 @@ fn repeated(s: &mut Spell, x: NodeId) -> NodeId {
     s.reshape(x, &[6, 7, 4])
 }
 
-/// The scores of six heads, `[6, 5, 7]`.
+/// Adds the scores of six heads, `[6, 5, 7]`.
 fn scores(s: &mut Spell, q: NodeId, k: NodeId) -> NodeId {
     let (q, k) = (s.transpose(q, &[1, 0, 2]), repeated(s, k));
     let k = s.transpose(k, &[0, 2, 1]);
@@ -28,14 +28,14 @@ fn scores(s: &mut Spell, q: NodeId, k: NodeId) -> NodeId {
     s.mul(scores, scale)
 }
 
-/// `softmax(scores) @ v`, tokens first again.
+/// Adds `softmax(scores) @ v`, with tokens first again.
 fn applied(s: &mut Spell, scores: NodeId, v: NodeId) -> NodeId {
     let (weights, v) = (s.op(Op::Softmax, &[scores]), repeated(s, v));
     let y = s.op(Op::MatMul, &[weights, v]);
     s.transpose(y, &[1, 0, 2])
 }
 
-/// A constant mask of these shapes: 0 where a token sees a key, else `hidden`.
+/// Adds a constant mask `[5, 7]`: 0 where a token sees a key, else `hidden`.
 fn mask(s: &mut Spell, hidden: f32, sees: impl Fn(i32, i32) -> bool) -> NodeId {
     let at = |i: i32| if sees(i / 7, i % 7) { 0.0 } else { hidden };
     let values: Vec<f32> = (0..35).map(at).collect();
@@ -78,7 +78,8 @@ fn without_a_mask() {
     becomes(&keys_first, &want(" past=0"));
 }
 
-/// Groups by broadcasting: queries `[2, 3, 5, 4]`, keys `[2, 1, 4, 7]`, under a batch of one.
+/// Matches groups by broadcasting: queries `[2, 3, 5, 4]`, keys `[2, 1, 4, 7]`, under a batch of
+/// one.
 #[test]
 fn groups_by_broadcasting() {
     let g = graph(|s| {
@@ -120,7 +121,7 @@ fn masks_of_positions() {
     becomes(&added(-1e9, |t, j| j <= t + 2), &want(" causal past=2"));
     becomes(&added(f32::MIN, |t, j| j <= t + 2 && j > t), &want(" causal window=2 past=2"));
     becomes(&added(infinite, |_, _| true), &want(" past=0"));
-    // Comparisons of indices, and a choice in place of a sum.
+    // Comparisons of indices, and a select instead of a sum.
     let chosen = graph(|s| {
         let [q, k, v] = operands(s);
         let scores = scores(s, q, k);

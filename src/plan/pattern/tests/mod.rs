@@ -1,4 +1,4 @@
-//! Graphs written from primitive operations, in several spellings, and near misses.
+//! Tests of the patterns: operations spelled out in primitives in several ways, and near misses.
 
 mod activation;
 mod attention;
@@ -79,14 +79,14 @@ fn graph(spell: impl FnOnce(&mut Spell) -> NodeId) -> Graph {
     s.g
 }
 
-/// The graph after the passes `simplify` and `pattern`, without the merging of products.
+/// Returns the graph after the passes `simplify` and `pattern`, without the merging of products.
 fn after(graph: &Graph) -> Graph {
     let new = simplified(&raised(simplified(graph).unwrap()).unwrap()).unwrap();
     verify(&new).unwrap();
     new
 }
 
-/// Every input and weight: pseudo-random floats; integers count up from 3.
+/// Returns values for every input and weight: pseudo-random floats; integers count up from 3.
 fn bindings(graph: &Graph, symbols: &SymbolValues) -> BTreeMap<String, Tensor> {
     let mut bindings = BTreeMap::new();
     for node in graph.nodes() {
@@ -108,7 +108,7 @@ fn bindings(graph: &Graph, symbols: &SymbolValues) -> BTreeMap<String, Tensor> {
     bindings
 }
 
-/// Whether two graphs give the same numbers, up to a millionth of the largest.
+/// Asserts that two graphs compute the same values, up to a millionth of the largest.
 fn agree(a: &Graph, b: &Graph, symbols: &SymbolValues) {
     let bindings = bindings(a, symbols);
     let values = |g: &Graph| -> Vec<Vec<f64>> {

@@ -4,7 +4,7 @@ use crate::ir::{BinaryOp, NodeId, Op, ReduceOp, UnaryOp};
 
 type Spelling = fn(&mut Spell, NodeId, NodeId, NodeId) -> NodeId;
 
-/// A spelling of `x` `[seq, 8]`, `w` and `b` `[8]`.
+/// Builds a graph from a spelling of `x` `[seq, 8]`, `w` and `b` `[8]`.
 fn spelled(spelling: Spelling) -> crate::ir::Graph {
     graph(|s| {
         let shape = Shape::new([Dim::symbol(Symbol::new("seq")), Dim::new(8)]);
@@ -28,7 +28,7 @@ fn plus_eps(s: &mut Spell, x: NodeId) -> NodeId {
     s.add(x, eps)
 }
 
-/// `1 / sqrt(x + eps)`.
+/// Adds `1 / sqrt(x + eps)`.
 fn rsqrt(s: &mut Spell, x: NodeId) -> NodeId {
     let sum = plus_eps(s, x);
     s.un(UnaryOp::Rsqrt, sum)

@@ -2,7 +2,7 @@ use super::{Spell, becomes, graph, stays};
 use crate::base::{DType, Shape};
 use crate::ir::{Graph, NodeId, Op, UnaryOp};
 
-/// Angles `[5, 4]` of positions `p` `[5]` and frequencies `f` `[4]`.
+/// Adds angles `[5, 4]` of positions `p` `[5]` and frequencies `f` `[4]`.
 fn angles(s: &mut Spell) -> NodeId {
     let p = s.g.input("p", Shape::new([5]), DType::I32);
     let f = s.input("f", &[4]);
@@ -16,7 +16,7 @@ fn last(s: &mut Spell, parts: &[NodeId]) -> NodeId {
     s.op(Op::Concat { axis }, parts)
 }
 
-/// `cos` and `sin` of the angles twice side by side, `[5, 8]` seen as these sizes.
+/// Adds `cos` and `sin` of the angles repeated side by side: `[5, 8]`, reshaped to `dims`.
 fn wide_tables(s: &mut Spell, dims: &[i64]) -> [NodeId; 2] {
     let angles = angles(s);
     let twice = last(s, &[angles, angles]);
@@ -26,7 +26,7 @@ fn wide_tables(s: &mut Spell, dims: &[i64]) -> [NodeId; 2] {
     })
 }
 
-/// `x * cos + rotate_half(x) * sin`.
+/// Adds `x * cos + rotate_half(x) * sin`.
 fn half(s: &mut Spell, x: NodeId, [cos, sin]: [NodeId; 2]) -> NodeId {
     let axis = s.g.node(x).shape.rank() - 1;
     let (a, b) = (s.slice(x, axis, 0, 4, 1), s.slice(x, axis, 4, 4, 1));
@@ -36,7 +36,7 @@ fn half(s: &mut Spell, x: NodeId, [cos, sin]: [NodeId; 2]) -> NodeId {
     s.add(straight, crossed)
 }
 
-/// The two parts of every pair, turned: `[x1 * cos - x2 * sin, x2 * cos + x1 * sin]`.
+/// Adds the two rotated parts of every pair: `[x1 * cos - x2 * sin, x2 * cos + x1 * sin]`.
 fn parts(s: &mut Spell, x1: NodeId, x2: NodeId, [cos, sin]: [NodeId; 2]) -> [NodeId; 2] {
     let (a, b) = (s.mul(x1, cos), s.mul(x2, sin));
     let (c, d) = (s.mul(x1, sin), s.mul(x2, cos));
@@ -74,7 +74,7 @@ fn halves() {
         last(s, &parts)
     });
     becomes(&apart, &want("Half"));
-    // Heads first, as most models that are exported have it.
+    // Heads first, as in most exported models.
     let heads_first = graph(|s| {
         let x = s.input("x", &[5, 3, 8]);
         let x = s.transpose(x, &[1, 0, 2]);
@@ -144,7 +144,7 @@ fn two_operands_share_their_tables() {
 #[test]
 fn what_is_almost_a_rotation_stays() {
     let miss: [fn(&mut Spell) -> NodeId; 3] = [
-        // The sign stands with the other half.
+        // The sign is on the other half.
         |s| {
             let x = s.input("x", &[5, 3, 8]);
             let [cos, sin] = wide_tables(s, &[5, 1, 8]);

@@ -1,4 +1,4 @@
-//! Device memory of one task, and the candidates that run in it.
+//! Bench memory: the device memory of one task, and the candidates that run in it.
 //!
 //! The search survives driver failures or stops with a reason: each driver call runs on its own
 //! thread, and a thread that does not return is abandoned.
@@ -26,23 +26,23 @@ use crate::runtime::tune::TuneOptions;
 
 /// Target seconds of one batch of runs.
 const BATCH: f64 = 5e-4;
-/// Upper limit of a batch. If that many copies of a weight take longer, the device's caches do not
-/// hold them.
+/// Upper limit of a batch in seconds. If a run on each copy of a weight takes longer in all, the
+/// device's caches do not hold the copies.
 const LONGEST: f64 = 2e-2;
-/// Runs whose minimum sets the batch size, and the run time in seconds from which two runs are
-/// enough.
+/// Number of runs whose minimum time sets the batch size; two are enough above [`MOST_DISTURBED`].
 const LOOKS: usize = 4;
+/// Seconds above which a run is its own batch, whether disturbed or not.
 const MOST_DISTURBED: f64 = 0.1;
-/// Multiple of the limit within which a slow first run gets a second try.
+/// A run that exceeds the time limit gets a second try if it takes less than this multiple of it.
 const AGAIN: f64 = 4.0;
-/// Maximum launches per batch: a device has a few thousand per submit.
+/// Maximum launches per batch: devices accept a few thousand per submit.
 const MOST_LAUNCHES: usize = 2000;
 /// Maximum copies of a weight.
 const MOST_COPIES: u64 = 64;
 /// Bytes per write.
 const CHUNK: usize = 16 << 20;
 
-/// Result of a candidate: at each point, by tensor.
+/// Result of a candidate: for each point and written tensor, the bytes.
 pub(super) type Written = Vec<Vec<Vec<u8>>>;
 
 /// Device memory of a task.
@@ -50,12 +50,12 @@ pub(super) struct BenchMemory<'a> {
     runtime: &'a Runtime,
     task: &'a Task,
     options: &'a TuneOptions,
-    /// By tensor, then by copy.
+    /// Buffers by tensor, then by copy.
     buffers: Vec<Vec<PooledBuffer>>,
     copies: usize,
     /// Whether a candidate was eliminated for lack of memory.
     short: Cell<bool>,
-    /// Whether a thread that still compiles was abandoned.
+    /// Whether a thread was abandoned while it was still compiling.
     left: Cell<bool>,
 }
 
@@ -80,7 +80,7 @@ pub(super) struct Runner {
 }
 
 impl<'a> BenchMemory<'a> {
-    /// Allocates and fills the memory of a task.
+    /// Allocates and fills the memory of a task. With `positive`, no value is negative.
     ///
     /// # Errors
     /// Out of memory if even one copy of each tensor does not fit; any device error.
@@ -134,7 +134,7 @@ impl<'a> BenchMemory<'a> {
         Ok(())
     }
 
-    /// Restores the first copy of the tensors that runs write.
+    /// Restores the initial contents of the tensors that runs write, in their first copy.
     fn restore(&self, positive: bool) -> Result<()> {
         for (i, content) in self.task.contents.iter().enumerate() {
             if content.written.is_some() {
@@ -146,10 +146,11 @@ impl<'a> BenchMemory<'a> {
     }
 
     /// Compiles a candidate and runs it at each point from the initial memory, within `limit` as in
-    /// [`BenchMemory::within`]. Returns its result at each point, by tensor.
+    /// [`BenchMemory::within`]. Returns the candidate, ready for timing, with its result at each
+    /// point, by tensor.
     ///
     /// # Errors
-    /// As [`Fault`], with the reason.
+    /// A [`Fault`] with the reason.
     pub(super) fn check(
         &self,
         trial: Measurement,
@@ -196,7 +197,7 @@ impl<'a> BenchMemory<'a> {
             self.within(&once, point, positive, limit)?;
             results.push(self.submit(&downloads, point)?.0.downloads);
         }
-        // Seconds of a run behind another, to size the batch.
+        // Seconds of a run that follows another, to choose the batch size.
         let seconds = self.least(&once, &self.task.points[0])?;
         let steps = steps.max(1);
         let most = (MOST_LAUNCHES / steps).max(1);
@@ -211,11 +212,13 @@ impl<'a> BenchMemory<'a> {
         Ok((runner, results))
     }
 
-    /// Runs it once at a point from the initial memory, for at most `limit`. A slower run is tried
-    /// again, since the driver may compile in the first run or another process may use the machine.
+    /// Runs a candidate once at a point from the initial memory, for at most `limit`. A slower run
+    /// is tried again, since the driver may compile in the first run or another process may use the
+    /// machine.
     ///
     /// # Errors
-    /// Out if it is too slow both times, or slower than these reasons can explain.
+    /// [`Fault::Out`] if the candidate is too slow both times, or slower than these reasons can
+    /// explain.
     fn within(
         &self,
         once: &Prepared,
@@ -237,8 +240,8 @@ impl<'a> BenchMemory<'a> {
         Err(Fault::Out(format!("one run takes {seconds:.2} s, more than {limit:?}")))
     }
 
-    /// Seconds of a run at a point, the minimum of a few: a disturbed run would make the batch too
-    /// small.
+    /// Returns the minimum time in seconds of a few runs at a point: a disturbed run would make the
+    /// batch too small.
     fn least(&self, once: &Prepared, point: &SymbolValues) -> Raced<f64> {
         let mut least = f64::INFINITY;
         for look in 0..LOOKS {
@@ -251,17 +254,17 @@ impl<'a> BenchMemory<'a> {
         Ok(least)
     }
 
-    /// Whether a candidate was eliminated for lack of memory.
+    /// Returns whether a candidate was eliminated for lack of memory.
     pub(super) fn was_short(&self) -> bool {
         self.short.get()
     }
 
-    /// Whether a thread that still compiles was abandoned since the last call.
+    /// Returns whether a thread was abandoned, since the last call, while it was still compiling.
     pub(super) fn left_behind(&self) -> bool {
         self.left.take()
     }
 
-    /// Classifies an error: a lost device stops the race.
+    /// Classifies an error: a lost device stops the race, any other eliminates the candidate.
     fn fault(&self, error: Error) -> Fault {
         self.short.set(self.short.get() || error.is_out_of_memory());
         match error.is_device_lost() {
@@ -274,7 +277,8 @@ impl<'a> BenchMemory<'a> {
         self.runtime.device().profile().has_timestamps
     }
 
-    /// Prepares a recording of a candidate over this memory, within the compile limit.
+    /// Prepares a recording of a candidate on this memory, within the compile limit. `places` holds
+    /// the tensor and the copy that each slot stands for.
     fn prepare(
         &self,
         runner: &Runner,
@@ -294,10 +298,11 @@ impl<'a> BenchMemory<'a> {
         })
     }
 
-    /// Seconds per run of a batch at each point, by the device's clock if it has one.
+    /// Runs a batch at each point and returns the seconds per run, by the device's clock if it has
+    /// one.
     ///
     /// # Errors
-    /// As [`Fault`], with the reason.
+    /// A [`Fault`] with the reason.
     pub(super) fn time(&self, runner: &Runner) -> Raced<Vec<f64>> {
         let Some(batch) = &runner.batch else {
             return Err(Fault::Out("it was not checked".into()));
@@ -312,7 +317,7 @@ impl<'a> BenchMemory<'a> {
     /// Keeps the device busy for `time`, or a tenth of it if there is no clock to raise.
     ///
     /// # Errors
-    /// As [`BenchMemory::time`].
+    /// Same as [`BenchMemory::time`].
     pub(super) fn warm(&self, runner: &Runner, time: Duration) -> Raced<()> {
         let time = match self.runtime.device().profile().kind {
             DeviceKind::Discrete | DeviceKind::Integrated => time,
@@ -325,8 +330,8 @@ impl<'a> BenchMemory<'a> {
         Ok(())
     }
 
-    /// Submits and waits within the options' limits. Seconds are those between two device
-    /// timestamps, or of the host's clock without timestamps.
+    /// Submits work once and waits, within the options' limit. Returns the seconds between two
+    /// device timestamps or, without timestamps, by the host's clock.
     fn submit(&self, work: &Prepared, point: &SymbolValues) -> Raced<(Completion, f64)> {
         let (device, id) = (self.runtime.device().clone(), work.id);
         let args = Args { symbols: point.clone(), ..Args::default() };
@@ -369,13 +374,13 @@ impl<'a> BenchMemory<'a> {
 /// Why work on a separate thread has no result.
 #[derive(Debug, PartialEq)]
 enum Apart {
-    /// It exceeds the limit.
+    /// The work exceeded the time limit.
     Late,
-    /// It panicked, or the thread did not start; the reason as text.
+    /// The work panicked, or the thread did not start; the reason as text.
     Never(String),
 }
 
-/// Result of work on a separate thread.
+/// Runs work on a separate thread and returns its result, or why there is none.
 fn apart<T: Send + 'static>(
     limit: Duration,
     work: impl FnOnce() -> T + Send + 'static,
@@ -393,14 +398,14 @@ fn apart<T: Send + 'static>(
     take.recv_timeout(limit).unwrap_or(Err(Apart::Late))
 }
 
-/// The message of a panic.
+/// Formats the message of a panic as text.
 fn panic_message(panic: &(dyn Any + Send)) -> String {
     let text = panic.downcast_ref::<&str>().copied();
     let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
     format!("there was a panic: {}", text.unwrap_or("of no text"))
 }
 
-/// Whether a candidate's result agrees with the reference.
+/// Checks that a candidate's result agrees with the expected one.
 ///
 /// # Errors
 /// The first difference, as text.
@@ -421,7 +426,7 @@ pub(super) fn agree(
     Ok(())
 }
 
-/// Names and types of the tensors that hold a task's results.
+/// Returns the names and types of the tensors that hold a task's results.
 pub(super) fn written(contents: &[Content]) -> Vec<(String, crate::base::DType)> {
     let named = |content: &Content| content.written.map(|dtype| (content.name.clone(), dtype));
     contents.iter().filter_map(named).collect()

@@ -1,5 +1,5 @@
-//! Compares several candidates of a task, or one on two devices, over all rounds: for benchmarks
-//! and tables.
+//! Compares several candidates of a task, or one candidate on two devices, over all rounds, for
+//! benchmarks and tables.
 
 use std::time::Duration;
 
@@ -14,13 +14,13 @@ use crate::runtime::Runtime;
 use crate::runtime::tune::options::{Timing, TuneOptions};
 
 impl Runtime {
-    /// Times candidates of a task in turn, over all rounds, without early elimination. Each runs
-    /// once first, and its result is checked against the first candidate's. Only the options
-    /// `warm_up`, `rotate_bytes` and the limits apply.
+    /// Times candidates of a task alternately, over all rounds, without early elimination. Each
+    /// runs once first, and its result is checked against the first candidate's. Of the options
+    /// only `warm_up`, `rotate_bytes` and the time limits apply.
     ///
     /// # Errors
-    /// Invalid, as [`TuneOptions::check`]; unsupported on a device that executes nothing; any error
-    /// of the first candidate or the device.
+    /// Same as [`TuneOptions::check`]; unsupported if the device executes nothing; any error of a
+    /// candidate or the device.
     pub fn compare(
         &self,
         task: &Task,
@@ -53,15 +53,15 @@ impl Runtime {
         Ok(timings)
     }
 
-    /// Times one candidate of a task on this device and on another in turn, over all rounds. Both
-    /// run the kernels and knobs that this device would run. Each runs once first, and the other
-    /// device's result is checked against this one's. Only the options `warm_up`, `rotate_bytes`
-    /// and the limits apply.
+    /// Times one candidate of a task on this device and on `other` alternately, over all rounds.
+    /// Both run the kernels and knobs that this device would run. Each runs once first, and the
+    /// other device's result is checked against this one's. Of the options only `warm_up`,
+    /// `rotate_bytes` and the time limits apply.
     ///
     /// # Errors
-    /// Invalid, as [`TuneOptions::check`], and if the synthetic data gives no finite result to
-    /// compare; unsupported, with the reason, for a kernel that the other device cannot run, and on
-    /// a device that executes nothing; any error of either device.
+    /// Same as [`TuneOptions::check`]; invalid if the synthetic data yields no finite result to
+    /// compare; unsupported, with the reason, if the other device cannot run a kernel or if a
+    /// device executes nothing; any error of either device.
     pub fn compare_on(
         &self,
         other: &Runtime,
@@ -82,7 +82,8 @@ impl Runtime {
                 return Err(Error::unsupported(format!("{}: {reason}", profile.id())));
             }
         }
-        // Data of both signs first. If the result is not finite, as for a logarithm, positive data.
+        // Data of both signs is tried first; positive data if the result is not finite, as for a
+        // logarithm.
         for positive in [false, true] {
             let mut timings = [const { Timing { rounds: Vec::new(), wrong: None } }; 2];
             let beds = [
@@ -119,8 +120,10 @@ impl Runtime {
     }
 }
 
+/// Checks that the device executes work.
+///
 /// # Errors
-/// Unsupported for a device that executes nothing.
+/// Unsupported if the device executes nothing.
 fn executes(runtime: &Runtime) -> Result<()> {
     let profile = runtime.device().profile();
     match profile.kind {

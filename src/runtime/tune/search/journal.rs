@@ -1,7 +1,8 @@
-//! Journal of the candidate under test, so that one that crashes the process is not tried again.
+//! Journal of the candidate under test, so that a candidate that crashes the process is not tried
+//! again.
 //!
-//! Each search has its own file next to the record, locked while its process lives. An unlocked
-//! file is left from a crashed process.
+//! Each search has its own file next to the record, which is locked while its process lives. An
+//! unlocked file is left over from a process that crashed.
 
 use std::fs::{self, File};
 use std::io::{Seek, SeekFrom, Write};
@@ -25,10 +26,10 @@ pub(super) struct Journal {
 }
 
 impl Journal {
-    /// Creates a journal next to a record.
+    /// Creates a journal in the folder of the record.
     ///
     /// # Errors
-    /// The system's error.
+    /// Any I/O error.
     pub(super) fn beside(record: &Path) -> Result<Journal> {
         static COUNT: AtomicU64 = AtomicU64::new(0);
         let count = COUNT.fetch_add(1, Ordering::Relaxed);
@@ -44,7 +45,7 @@ impl Journal {
     /// Writes the next candidate in place of the previous one.
     ///
     /// # Errors
-    /// The system's error.
+    /// Any I/O error.
     pub(super) fn note(&mut self, next: &Suspect) -> Result<()> {
         let bytes = FILE.write(next)?;
         let written = self
@@ -57,16 +58,17 @@ impl Journal {
 
     /// Clears the entry after its candidate is done, so a later crash is not attributed to it.
     pub(super) fn clear(&mut self) {
-        // A stale entry only excludes a candidate from one search.
+        // At worst a stale entry blames the wrong candidate if the process crashes later.
         if let Err(error) = self.file.set_len(0) {
             tracing::warn!("{}: {error}", self.path.display());
         }
     }
 
-    /// The candidates of crashed searches next to this record. Removes their files.
+    /// Returns the candidates of crashed searches whose journals are next to this record, and
+    /// removes the journals.
     ///
     /// # Errors
-    /// The system's error.
+    /// Currently none: unreadable journals are skipped, and failed removals are logged.
     pub(super) fn casualties(record: &Path) -> Result<Vec<Suspect>> {
         let (Some(folder), Some(stem)) = (record.parent(), record.file_stem()) else {
             return Ok(Vec::new());

@@ -1,4 +1,5 @@
-//! The search: tasks in order, each with its share of the time. Results are stored after each task.
+//! The search: tunes the tasks in order, each within its share of the time, and stores the results
+//! after each.
 
 mod bench_memory;
 mod compare;
@@ -25,19 +26,20 @@ use journal::Journal;
 use successive_halving::Fault;
 use task_search::Attempt;
 
-/// Share of a task's time for exploring candidates. The rest is for the final comparison.
+/// Fraction of a task's time that is spent on exploring candidates. The rest is for the final
+/// comparison.
 const SEARCHING: f64 = 0.7;
 /// Time limit in seconds of a search before the first run of a plan.
 const AT_FIRST_USE: f64 = 30.0;
 
 impl Runtime {
-    /// Searches the fastest engine for each task without a measurement. Plans made from now on use
-    /// the results, which are stored in the runtime's cache after each task. Blocks for about
-    /// [`TuneOptions::seconds`].
+    /// Searches for the fastest engine for each task that has no measurement. Plans made from now
+    /// on use the results, which are stored in the runtime's cache after each task. Blocks for
+    /// about [`TuneOptions::seconds`].
     ///
     /// # Errors
-    /// Invalid, as [`TuneOptions::check`]; unsupported on a device that executes nothing. Failures
-    /// of candidates and a lost device are in the report.
+    /// Same as [`TuneOptions::check`]; unsupported if the device executes nothing. Failures of
+    /// candidates and a lost device are in the report.
     pub fn tune(
         &self,
         tasks: &[Task],
@@ -53,16 +55,17 @@ impl Runtime {
         Search::new(self, options).run(tasks, progress)
     }
 
-    /// Whether [`Runtime::tune_at_first_use`] does anything.
+    /// Returns whether [`Runtime::tune_at_first_use`] searches at all.
     pub fn searches_at_first_use(&self) -> bool {
         self.tuning().mode == TuneMode::Search
     }
 
-    /// Searches the tasks of this graph's plan if `WARPLOOM_TUNE` or the builder enables it. A
-    /// session calls it for its own plans.
+    /// Tunes the tasks of this graph's plan if `WARPLOOM_TUNE` or the builder enables it. A session
+    /// calls it for its own plans.
     ///
     /// # Errors
-    /// As [`Runtime::tune`] and [`tasks`].
+    /// Same as [`Runtime::tune`] and [`tasks`], and device lost if the device is lost in the
+    /// search.
     pub fn tune_at_first_use(
         &self,
         graph: &Graph,
@@ -93,7 +96,7 @@ struct Search<'a> {
     journal: Option<Journal>,
     /// Measurements of earlier searches and this one.
     record: TuneRecord,
-    /// Candidates that still compiled at their limit, on abandoned threads.
+    /// Candidates that were still compiling at their time limit, on abandoned threads.
     left: Vec<Suspect>,
     /// Results that are not on disk yet.
     unsaved: TuneRecord,
@@ -181,20 +184,20 @@ impl<'a> Search<'a> {
         Ok(self.report)
     }
 
-    /// Whether the engine still has the measured version.
+    /// Returns whether the engine of a choice still has the measured version.
     fn is_current(&self, tuned: &Tuned) -> bool {
         let engine = self.runtime.registry().get(&tuned.engine);
         engine.is_some_and(|engine| engine.version() == tuned.engine_version)
     }
 
-    /// The engines that execute a task, with their versions.
+    /// Returns the engines that execute a task, with their versions.
     fn versions(&self, task: &Task) -> BTreeMap<EngineId, u32> {
         let registry = self.runtime.registry();
         let version = |id: &EngineId| registry.get(id).map(|engine| (id.clone(), engine.version()));
         task.engines.iter().filter_map(version).collect()
     }
 
-    /// The result of a task as a record to store.
+    /// Returns the result of a task as a record to store.
     fn lesson(&self, result: &TuneResult, engines: BTreeMap<EngineId, u32>) -> TuneRecord {
         let mut found = TuneRecord::new(self.record.device.clone());
         let (key, date) = (result.key.clone(), platform::date());
@@ -210,7 +213,7 @@ impl<'a> Search<'a> {
     }
 
     /// Records the probable causes of a lost device, so that they are not tried again: candidates
-    /// that still compile on abandoned threads, or else `suspect`.
+    /// that are still compiling on abandoned threads, or else `suspect`.
     fn blame(&mut self, suspect: Suspect) {
         let mut more = TuneRecord::new(self.record.device.clone());
         more.avoid = std::mem::take(&mut self.left);
@@ -220,7 +223,7 @@ impl<'a> Search<'a> {
         self.keep(more);
     }
 
-    /// Adds to the known results, in memory and on disk.
+    /// Adds `found` to the known results, in memory and on disk.
     fn keep(&mut self, found: TuneRecord) {
         self.record.merge(found.clone());
         // Includes results that could not be written before, for example on a full disk.
@@ -237,11 +240,11 @@ impl<'a> Search<'a> {
         self.report.not_kept = kept.err();
     }
 
-    /// The result of a task, and whether it is reproducible. Out of memory is not: more may be free
-    /// another time.
+    /// Searches one task; returns the result and whether it is reproducible. Out of memory is not:
+    /// more may be free another time.
     ///
     /// # Errors
-    /// The error that lost the device.
+    /// The error, if the device is lost.
     fn task(
         &mut self,
         task: &Task,
@@ -260,7 +263,8 @@ impl<'a> Search<'a> {
             dropped: Vec::new(),
         };
         let without = |result, why: String| TuneResult { unmeasured: Some(why), ..result };
-        // Data of both signs first. If the result is not finite, as for a logarithm, positive data.
+        // Data of both signs is tried first; positive data if the result is not finite, as for a
+        // logarithm.
         for positive in [false, true] {
             let bed = match BenchMemory::new(self.runtime, task, self.options, positive) {
                 Ok(bed) => bed,

@@ -1,24 +1,26 @@
-//! Successive halving: contenders run in turn, and slow ones are eliminated early.
+//! Successive halving: contenders run alternately, and slow ones are eliminated early.
 //!
 //! Times are compared only within a round, each with the first contender's time. So clock changes
 //! of the device affect all contenders equally.
 
-/// `(rounds, ratio)`: after these rounds, contenders slower than `ratio` times the best are out.
+/// `(rounds, ratio)`: after this many rounds, contenders that take more than `ratio` times as long
+/// as the best are eliminated.
 const CUTS: [(usize, f64); 5] = [(2, 2.0), (4, 1.4), (7, 1.15), (11, 1.06), (15, 1.03)];
 
-/// The rounds are divided into this many parts, whose medians measure stability. This is also the
-/// minimum of rounds per part: with fewer, a disturbed round would be the median.
+/// Number of parts that the rounds are divided into; the medians of the parts measure stability.
 const PARTS: usize = 3;
+/// Minimum rounds per part: with fewer, a disturbed round would be the median.
 const LEAST_OF_A_PART: usize = 3;
 
-/// A contender.
+/// A contender's measurements so far.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Lane {
     /// Seconds of each round, at each point of measurement.
     pub(super) rounds: Vec<Vec<f64>>,
-    /// Median time relative to the first contender; points have equal weight.
+    /// Median over rounds of the time relative to the first contender's; points have equal weight.
     pub(super) ratio: f64,
-    /// The lower median for an even number of rounds: of two rounds one may have been disturbed.
+    /// Same as `ratio`, but the lower median for an even number of rounds: of two rounds one may
+    /// have been disturbed.
     low: f64,
     /// Error that eliminated it, if any.
     pub(super) failed: Option<String>,
@@ -26,15 +28,16 @@ pub(super) struct Lane {
 }
 
 impl Lane {
-    /// Share of rounds in which it was faster than another contender.
+    /// Returns the fraction of rounds in which it was faster than another contender.
     pub(super) fn ahead(&self, other: &Lane) -> f64 {
         let pairs = self.rounds.iter().zip(&other.rounds);
         let won = pairs.filter(|(own, other)| times(own, other) < 1.0).count();
         won as f64 / self.rounds.len().max(1) as f64
     }
 
-    /// Drift of its time relative to another contender's: the rounds are divided into three parts,
-    /// and this is the largest median over the smallest. 1 if the rounds are too few to divide.
+    /// Returns the drift of its time relative to another contender's: the rounds are divided into
+    /// three parts, and this is the largest median over the smallest. 1 if the rounds are too few
+    /// to divide.
     pub(super) fn spread(&self, other: &Lane) -> f64 {
         let pairs = self.rounds.iter().zip(&other.rounds);
         let ratios: Vec<f64> = pairs.map(|(own, other)| times(own, other)).collect();
@@ -45,14 +48,14 @@ impl Lane {
         medians.iter().copied().fold(0.0, f64::max) / least
     }
 
-    /// Whether another contender takes more than `gain` (1 or more) times as long, more than this
-    /// one's [`Lane::spread`], and longer in the share `sure` of the rounds.
+    /// Returns whether this contender beats the first one, `other`: by more than the factor `gain`
+    /// (1 or more) and its own [`Lane::spread`], and in at least the fraction `sure` of the rounds.
     pub(super) fn beats(&self, other: &Lane, gain: f64, sure: f64) -> bool {
         let gain = gain.max(self.spread(other));
         self.failed.is_none() && self.ratio * gain < 1.0 && self.ahead(other) >= sure
     }
 
-    /// Median seconds at a point.
+    /// Returns the median time in seconds at a point.
     pub(super) fn seconds(&self, point: usize) -> f64 {
         median(self.rounds.iter().filter_map(|round| round.get(point)).copied())
     }
@@ -66,14 +69,15 @@ pub(super) enum Fault {
     Stop(crate::error::Error),
 }
 
-/// Result of a contender's turn.
+/// Result of work for a contender, or why it stops.
 pub(super) type Raced<T> = Result<T, Fault>;
 
-/// Races `count` contenders. The first is never eliminated as slow, and at least `least`
-/// rounds run, even if `late` is true.
+/// Races `count` contenders. `time` runs one, by index, and returns its seconds at each point. The
+/// first is never eliminated as slow. At least `least` rounds run even if `late` returns true, and
+/// at most `most`.
 ///
 /// # Errors
-/// The error that stopped it.
+/// The error that stopped the race.
 pub(super) fn race(
     count: usize,
     (least, most): (usize, usize),
@@ -130,13 +134,13 @@ fn weigh(lanes: &mut [Lane]) {
     }
 }
 
-/// Time relative to another contender's in a round: the geometric mean over points.
+/// Returns the time relative to another contender's in a round: the geometric mean over points.
 fn times(own: &[f64], other: &[f64]) -> f64 {
     let logs: f64 = own.iter().zip(other).map(|(a, b)| (a / b).ln()).sum();
     (logs / own.len().max(1) as f64).exp()
 }
 
-/// Median; infinite for no values.
+/// Returns the median; infinite if there are no values.
 pub(super) fn median(numbers: impl Iterator<Item = f64>) -> f64 {
     let mut numbers: Vec<f64> = numbers.collect();
     numbers.sort_by(f64::total_cmp);
@@ -172,7 +176,7 @@ mod tests {
         assert_eq!((lanes[1].ahead(&lanes[0]), lanes[3].ahead(&lanes[0])), (1.0, 0.0));
     }
 
-    /// 21 rounds of a contender that takes `ratio` times another's 1.5 us.
+    /// Races a contender that takes `ratio` times another's 1.5 us over 21 rounds.
     fn pair(ratio: impl Fn(usize) -> f64) -> Vec<Lane> {
         pairs(21, ratio)
     }

@@ -7,12 +7,13 @@ use crate::quant;
 
 /// Period of the data in elements: a prime, so that no two rows of a weight are equal.
 const PERIOD: usize = 65_521;
-/// Period of a packed format in blocks, shorter because encoding a block takes a search.
+/// Period of a packed format in blocks, shorter because encoding a block requires a search.
 const BLOCKS: usize = 509;
 /// Approximate bytes generated at a time.
 const PIECE: usize = 4 << 20;
 
-/// Bytes to repeat until a tensor is full; a multiple of four. `positive`: no value is below 0.
+/// Returns bytes to repeat until a tensor is full, in whole words. With `positive` no value is
+/// negative.
 ///
 /// # Errors
 /// The error of the format's encoder.
@@ -40,13 +41,13 @@ fn bytes_of(words: impl Iterator<Item = u32>) -> Vec<u8> {
     words.flat_map(u32::to_le_bytes).collect()
 }
 
-/// In -1 to 1, or in 0.25 to 1.25.
+/// Returns a pseudo-random value from -1 to 1 or, if `positive`, from 0.25 to 1.25.
 fn number(i: u64, positive: bool) -> f32 {
     let unit = (hash(i) >> 40) as f32 / (1u32 << 24) as f32;
     if positive { unit + 0.25 } else { 2.0 * unit - 1.0 }
 }
 
-/// The mixing steps of SplitMix64.
+/// Hashes an index with the mixing steps of SplitMix64.
 fn hash(i: u64) -> u64 {
     let mut x = i.wrapping_add(1).wrapping_mul(0x9E37_79B9_7F4A_7C15);
     x = (x ^ (x >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
@@ -54,8 +55,8 @@ fn hash(i: u64) -> u64 {
     x ^ (x >> 31)
 }
 
-/// How results differ from another engine's; `None` if they agree. `loose`: operands are quantised
-/// to 8 bits, so values between two codes may round either way.
+/// Describes how a result differs from that of another engine; `None` if they agree. With `loose`,
+/// operands are quantised to 8 bits, so values halfway between two steps may round either way.
 pub(super) fn differ(dtype: DType, expected: &[u8], got: &[u8], loose: bool) -> Option<String> {
     if !dtype.is_float() {
         let at = expected.iter().zip(got).position(|(a, b)| a != b)?;
@@ -80,7 +81,7 @@ pub(super) fn differ(dtype: DType, expected: &[u8], got: &[u8], loose: bool) -> 
     Some(format!("element {off} is {}, not {} (numbers of about {size:.3e})", b[off], a[off]))
 }
 
-/// Whether a result has written values and all of them are finite. Unwritten memory keeps its fill.
+/// Returns whether all values of a result are finite or unwritten. Unwritten memory keeps its fill.
 pub(super) fn is_finite(dtype: DType, bytes: &[u8]) -> bool {
     let untouched = |x: &[u8]| x.iter().all(|byte| *byte == 0xFF);
     let size = dtype.bytes() as usize;

@@ -15,9 +15,9 @@ use crate::runtime::tune::options::{Dropped, TuneResult};
 /// H200, for a norm of 576 elements, the winner by rounds alone took 1.7 us when measured again,
 /// the estimated choice 1.5 us.
 const GAIN: f64 = 1.03;
-/// Minimum share of rounds won. A candidate that is faster only by noise wins about half.
+/// Minimum fraction of rounds won. A candidate that is faster only by noise wins about half.
 const SURE: f64 = 0.8;
-/// A generation must reach this ratio to be followed by another.
+/// A generation is followed by another if it reduces the best time to at most this fraction.
 const STEP: f64 = 0.99;
 /// Minimum rounds of the final comparison.
 const LEAST: usize = 5;
@@ -43,7 +43,7 @@ pub(super) struct Attempt<'s, 'a> {
 }
 
 impl Attempt<'_, '_> {
-    /// Whether the task could be measured with this data.
+    /// Searches the task; returns whether it could be measured with this data.
     pub(super) fn run(&mut self) -> Raced<bool> {
         let (first, base, expected) = self.first()?;
         let types = written(&self.task.contents);
@@ -57,7 +57,7 @@ impl Attempt<'_, '_> {
         self.bed.warm(&base, self.search.options.warm_up)?;
         let engines = self.task.engines.iter().take(self.search.options.engines + 1);
         let ways: Vec<Way> = engines.map(|id| (id.clone(), KnobValues::default())).collect();
-        // The best of each race with its ratio. Knobs of the best engines are tried next.
+        // The best of each race with their ratios. Knobs of the best engines are tried next.
         let mut field = vec![(first, base, 1.0)];
         let mut ways = self.fresh(ways);
         loop {
@@ -85,7 +85,8 @@ impl Attempt<'_, '_> {
         Ok(true)
     }
 
-    /// The estimated choice and its result. If it does not run, the next one by estimate.
+    /// Runs the estimated choice and returns it with its result. If it does not run, the engine
+    /// with the next best estimate is tried.
     fn first(&mut self) -> Raced<(Way, Runner, Written)> {
         for engine in &self.task.engines {
             let way = (engine.clone(), KnobValues::default());
@@ -104,7 +105,7 @@ impl Attempt<'_, '_> {
         Err(Fault::Out(format!("no engine executes it{last}")))
     }
 
-    /// Candidates that were not tried yet, within the candidate limit.
+    /// Returns the candidates that were not tried yet, within the candidate limit.
     fn fresh(&mut self, ways: Vec<Way>) -> Vec<Way> {
         let mut fresh: Vec<Way> = Vec::new();
         for way in ways {
@@ -122,7 +123,7 @@ impl Attempt<'_, '_> {
         fresh
     }
 
-    /// The same engine with one knob changed to a neighbouring value.
+    /// Returns candidates of the same engine with one knob changed to a nearby value.
     fn neighbours(&self, (engine, set): &Way) -> Vec<Way> {
         let registry = self.search.runtime.registry();
         let knobs = self.task.knobs(registry, engine, set);
@@ -147,8 +148,8 @@ impl Attempt<'_, '_> {
         ways
     }
 
-    /// Checks new candidates, races them against earlier ones, and returns the first and the best
-    /// two.
+    /// Checks new candidates, races them against earlier ones, and returns the estimated choice and
+    /// the best two others.
     fn generation(
         &mut self,
         mut field: Vec<(Way, Runner, f64)>,
@@ -191,7 +192,7 @@ impl Attempt<'_, '_> {
         Ok(ranked.into_iter().map(|((way, runner, _), lane)| (way, runner, lane.ratio)).collect())
     }
 
-    /// Compares the best with the estimated choice over all rounds.
+    /// Compares the best candidate with the estimated choice over all rounds and stores the winner.
     fn decide(&mut self, mut field: Vec<(Way, Runner, f64)>) -> Raced<()> {
         let best = (1..field.len()).min_by(|a, b| field[*a].2.total_cmp(&field[*b].2));
         let rounds = self.search.options.rounds.max(LEAST);
@@ -225,8 +226,8 @@ impl Attempt<'_, '_> {
         Ok(())
     }
 
-    /// The same candidate prepared again in separate memory: a time difference is noise. `None` if
-    /// there is no room.
+    /// Prepares the same candidate again in separate memory: a time difference is noise. `None` if
+    /// that fails, for example for lack of memory.
     fn twin(&mut self, way: &Way) -> Raced<Option<(Way, Runner, f64)>> {
         match self.check(way, self.search.options.hang_limit) {
             Ok((runner, _)) => Ok(Some((way.clone(), runner, 1.0))),
@@ -303,7 +304,7 @@ impl Attempt<'_, '_> {
     }
 }
 
-/// The smallest ratio.
+/// Returns the smallest ratio.
 fn least(field: &[(Way, Runner, f64)]) -> f64 {
     field.iter().map(|(.., ratio)| *ratio).fold(f64::INFINITY, f64::min)
 }

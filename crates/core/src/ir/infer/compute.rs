@@ -1,4 +1,4 @@
-//! Rules of products, convolution, pooling, norms, RoPE and attention.
+//! Inference rules of products, convolution, pooling, norms, RoPE and attention.
 
 use super::{Call, surely_more, weight_name};
 use crate::base::{ComputeMode, DType, Dim, Shape};
@@ -7,7 +7,7 @@ use crate::ir::op::{Conv2d, Pool2d};
 
 type Rule = Result<(Shape, DType)>;
 
-/// `[.., m, k]` and `[.., k, n]` -> `[.., m, n]`.
+/// Rule of a matrix product: `[.., m, k]` and `[.., k, n]` -> `[.., m, n]`.
 pub(super) fn matmul(call: &Call<'_>) -> Rule {
     let dtype = call.float(0)?;
     call.want(1, dtype)?;
@@ -21,7 +21,7 @@ pub(super) fn matmul(call: &Call<'_>) -> Rule {
     Ok((lead.dims().iter().chain([m, n]).cloned().collect(), dtype))
 }
 
-/// `[.., k]` and a weight `[n, k]` -> `[.., n]`.
+/// Rule of a product with a weight: `[.., k]` and `[n, k]` -> `[.., n]`.
 pub(super) fn linear(call: &Call<'_>, mode: ComputeMode) -> Rule {
     let dtype = call.float(0)?;
     call.want(1, DType::F32)?;
@@ -44,7 +44,7 @@ pub(super) fn linear(call: &Call<'_>, mode: ComputeMode) -> Rule {
     Ok((lead.iter().chain([&weight[0]]).cloned().collect(), dtype))
 }
 
-/// A row of a packed weight must be a whole number of blocks.
+/// Checks that `row`, the row length of weight `name`, is a whole number of blocks of its format.
 pub(super) fn whole_blocks(
     call: &Call<'_>,
     name: &str,
@@ -60,7 +60,8 @@ pub(super) fn whole_blocks(
     Ok(())
 }
 
-/// A window along one axis: padding, dilation and stride.
+/// A sliding window along one axis: its size in elements, its stride, the padding before and after
+/// the axis, and the dilation.
 struct Window {
     size: Dim,
     stride: u32,
@@ -68,7 +69,9 @@ struct Window {
     dilation: u32,
 }
 
-/// `floor((n + pad - dilation * (size - 1) - 1) / stride) + 1`.
+/// Returns the number of positions of a window along an axis of `n` elements:
+/// `floor((n + pad - dilation * (size - 1) - 1) / stride) + 1`, with `pad` the sum of both
+/// paddings.
 fn windows(call: &Call<'_>, n: &Dim, window: Window) -> Result<Dim> {
     if window.stride == 0 || window.dilation == 0 {
         return Err(call.fail("needs strides and dilations of at least 1"));
@@ -84,7 +87,8 @@ fn windows(call: &Call<'_>, n: &Dim, window: Window) -> Result<Dim> {
     Ok((padded - extent).floor_div(&Dim::from(window.stride)) + Dim::new(1))
 }
 
-/// `[batch, in_c, h, w]` and `[out_c, in_c / groups, kh, kw]` -> `[batch, out_c, oh, ow]`.
+/// Rule of a convolution: `[batch, in_c, h, w]` and `[out_c, in_c / groups, kh, kw]` ->
+/// `[batch, out_c, oh, ow]`.
 pub(super) fn conv2d(call: &Call<'_>, conv: &Conv2d) -> Rule {
     let dtype = call.float(0)?;
     call.weight_of(1, dtype)?;
@@ -110,7 +114,7 @@ pub(super) fn conv2d(call: &Call<'_>, conv: &Conv2d) -> Rule {
     Ok((Shape::new([x[0].clone(), weight[0].clone(), height, width]), dtype))
 }
 
-/// `[batch, channels, h, w]` -> `[batch, channels, oh, ow]`.
+/// Rule of pooling: `[batch, channels, h, w]` -> `[batch, channels, oh, ow]`.
 pub(super) fn pool2d(call: &Call<'_>, pool: &Pool2d) -> Rule {
     let dtype = call.float(0)?;
     call.rank(0, 4)?;
@@ -125,7 +129,7 @@ pub(super) fn pool2d(call: &Call<'_>, pool: &Pool2d) -> Rule {
     Ok((Shape::new([x[0].clone(), x[1].clone(), height, width]), dtype))
 }
 
-/// `[.., n]`; each other operand is `[n]`.
+/// Rule of a norm: `[.., n]`, and `[n]` for every other operand -> `[.., n]`.
 pub(super) fn norm(call: &Call<'_>, eps: f32) -> Rule {
     if !(eps >= 0.0 && eps.is_finite()) {
         return Err(call.fail(format!("needs an eps that is finite and not negative, not {eps}")));
@@ -140,7 +144,8 @@ pub(super) fn norm(call: &Call<'_>, eps: f32) -> Rule {
     Ok((call.shape(0).clone(), dtype))
 }
 
-/// x `[tokens, heads, head_dim]`, positions `[tokens]`, frequencies `[rot_dim / 2]`.
+/// Rule of RoPE: x `[tokens, heads, head_dim]`, positions `[tokens]`, frequencies `[rot_dim / 2]`
+/// -> the shape of x.
 pub(super) fn rope(call: &Call<'_>, rot_dim: usize) -> Rule {
     let dtype = call.float(0)?;
     call.want(1, DType::I32)?;
@@ -158,7 +163,8 @@ pub(super) fn rope(call: &Call<'_>, rot_dim: usize) -> Rule {
     Ok((x.clone(), dtype))
 }
 
-/// Spans `[tokens, 2]`, the fourth operand of attention; excludes other visibility rules.
+/// Checks the fourth operand of attention, spans `[tokens, 2]`. Spans exclude a causal mask and
+/// keys before the first token.
 pub(super) fn spans(call: &Call<'_>, causal: bool, past: &Dim) -> Result<()> {
     call.want(3, DType::I32)?;
     call.rank(3, 2)?;
@@ -170,7 +176,7 @@ pub(super) fn spans(call: &Call<'_>, causal: bool, past: &Dim) -> Result<()> {
     Ok(())
 }
 
-/// Attention computes in f32, or in f16 if keys and values are f16.
+/// Checks that attention computes in f32, or in f16 if both keys and values are f16.
 pub(super) fn attention_mode(call: &Call<'_>, mode: ComputeMode) -> Result<()> {
     let halves = [1, 2].iter().all(|i| call.dtype(*i) == DType::F16);
     match mode {
@@ -185,7 +191,8 @@ pub(super) fn attention_mode(call: &Call<'_>, mode: ComputeMode) -> Result<()> {
     }
 }
 
-/// q `[tokens, heads, head_dim]`, k and v `[kv_len, kv_heads, head_dim]` -> the shape of q.
+/// Rule of attention: q `[tokens, heads, head_dim]`, k and v `[kv_len, kv_heads, head_dim]` -> the
+/// shape of q.
 pub(super) fn attention(call: &Call<'_>, scale: f32, window: Option<u32>, past: &Dim) -> Rule {
     let dtype = call.float(0)?;
     // Keys and values may be f16 with f32 queries.

@@ -1,10 +1,10 @@
 //! Shape and type inference.
 //!
-//! Every rule of `op.rs` is checked here and nowhere else, so that any node in a graph can be
-//! computed. Sizes are symbolic. A provable mismatch is an error; if two sizes must be equal, so
-//! is an unprovable one, because a plan must hold for every run. Arithmetic on `f16` and `bf16` is
-//! that of `f32` with a rounded result. Operands share one type, but weights may be `f32`, as
-//! weights of every format are.
+//! Every rule of `op.rs` is checked here and nowhere else: a node that passes can be computed.
+//! Sizes are symbolic. A provable mismatch is an error, and sizes that must be equal must be
+//! provably equal, because a plan must hold for every run. The floating-point operands of an
+//! operation have the same type, with two exceptions: weights may be `f32`, the element type of
+//! every storage format, and keys and values may be `f16` with `f32` queries.
 
 mod compute;
 mod movement;
@@ -19,11 +19,11 @@ use crate::base::{DType, Dim, Shape};
 use crate::error::{Error, Result};
 use crate::sampling::{NoToken, SampleParams};
 
-/// Shape and element type of `op` on these operands.
+/// Infers the shape and element type of the result of `op` on these operands.
 ///
 /// # Errors
-/// Invalid, naming the operation and the shapes, if the operands do not fit. Leaves (input, weight,
-/// state, constant) are an error too: their shape is given, not inferred.
+/// Invalid, naming the operation and the shapes, if the operands violate the rule of `op`, or if
+/// `op` is a leaf (input, weight, state, constant), whose shape is declared, not inferred.
 pub fn infer(op: &Op, operands: &[&Node]) -> Result<(Shape, DType)> {
     let call = Call { op, operands };
     call.arity()?;
@@ -77,7 +77,7 @@ pub fn infer(op: &Op, operands: &[&Node]) -> Result<(Shape, DType)> {
     Ok((shape, dtype))
 }
 
-/// Checks constant sizes: none is negative, and their product fits 63 bits.
+/// Checks that no constant size is negative and that the product of constant sizes fits in 63 bits.
 ///
 /// # Errors
 /// Invalid, naming the shape.
@@ -95,14 +95,14 @@ pub(super) fn check_sizes(shape: &Shape) -> Result<()> {
     Ok(())
 }
 
-/// An operation with its operands; the rules use its checks.
+/// An operation and its operands, with checks that the rules share.
 struct Call<'a> {
     op: &'a Op,
     operands: &'a [&'a Node],
 }
 
 impl Call<'_> {
-    /// An error of the form `linear(f32[4, 8], f32[3, 9]) what`.
+    /// Creates an error with the message `linear(f32[4, 8], f32[3, 9]) what`.
     fn fail(&self, what: impl std::fmt::Display) -> Error {
         let operands: Vec<String> =
             self.operands.iter().map(|n| format!("{}{}", n.dtype, n.shape)).collect();
@@ -162,7 +162,7 @@ impl Call<'_> {
         Ok(())
     }
 
-    /// Packed weights may be read only by products and by row gathers.
+    /// Checks that packed weights are read only by `linear` and by gathers of rows.
     fn no_packed_operand(&self) -> Result<()> {
         for (i, node) in self.operands.iter().enumerate() {
             let Some(format) = node.op.stored() else { continue };
@@ -186,7 +186,7 @@ impl Call<'_> {
         Ok(())
     }
 
-    /// The type of an operand; an error if it is not a float.
+    /// Returns the type of an operand; fails if it is not a float.
     fn float(&self, operand: usize) -> Result<DType> {
         let dtype = self.dtype(operand);
         match dtype.is_float() {
@@ -195,7 +195,7 @@ impl Call<'_> {
         }
     }
 
-    /// Checks a weight against the other operands' type: the same, or `f32`.
+    /// Checks that a weight is `f32` or has the type of the other operands, `dtype`.
     fn weight_of(&self, operand: usize, dtype: DType) -> Result<()> {
         match self.dtype(operand) {
             DType::F32 => Ok(()),
@@ -210,7 +210,7 @@ impl Call<'_> {
         Ok(())
     }
 
-    /// The innermost size; an error if the operand is a scalar.
+    /// Returns the innermost size; fails if the operand is a scalar.
     fn last(&self, operand: usize) -> Result<&Dim> {
         self.shape(operand)
             .dims()
@@ -237,12 +237,12 @@ impl Call<'_> {
     }
 }
 
-/// A weight's name for messages; for merged weights, the first name.
+/// Returns the name of a weight for messages; the first name of merged weights.
 fn weight_name(op: &Op) -> &str {
     op.bound_names().next().unwrap_or_default()
 }
 
-/// Whether `a > b` holds for every run.
+/// Whether `a > b` provably holds for every run.
 fn surely_more(a: &Dim, b: &Dim) -> bool {
     (a.clone() - b.clone()).as_const().is_some_and(|difference| difference > 0)
 }
@@ -304,7 +304,7 @@ fn reduce_rule(call: &Call<'_>, axes: &[usize], keep: bool) -> Result<(Shape, DT
     Ok((shape, dtype))
 }
 
-/// The result that the kernel declares; checks the operands against its declaration.
+/// Checks the operands against the kernel's declaration and returns the result that it declares.
 fn custom_rule(call: &Call<'_>, custom: &Custom) -> Result<(Shape, DType)> {
     let result = custom.result().map_err(|e| call.fail(e))?;
     for (i, (shape, dtype)) in custom.inputs.iter().enumerate() {
@@ -329,7 +329,7 @@ fn argmax_rule(call: &Call<'_>) -> Result<(Shape, DType)> {
     Ok((dims[..dims.len() - 1].iter().cloned().collect(), DType::U32))
 }
 
-/// Rule of token choice: every index must be distinct from the words of `NoToken`.
+/// Rule of operations that choose a token: no index may equal an error word of [`NoToken`].
 fn token_rule(call: &Call<'_>) -> Result<(Shape, DType)> {
     let logits = call.last(0)?.as_const().and_then(|n| u64::try_from(n).ok());
     if let Some(n) = logits.filter(|n| *n > NoToken::MOST_LOGITS) {

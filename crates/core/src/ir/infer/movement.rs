@@ -1,4 +1,4 @@
-//! Rules of operations that move or rename elements.
+//! Inference rules of operations that move or view elements.
 
 use super::compute::whole_blocks;
 use super::{Call, check_sizes, surely_more, weight_name};
@@ -8,7 +8,7 @@ use crate::ir::op::Op;
 
 type Rule = Result<(Shape, DType)>;
 
-/// `[a.., n, b..]` and `[ids..]` -> `[a.., ids.., b..]`.
+/// Rule of `gather`: `[a.., n, b..]` and `[ids..]` -> `[a.., ids.., b..]`.
 pub(super) fn gather(call: &Call<'_>, axis: usize) -> Rule {
     call.axis(0, axis)?;
     if !matches!(call.dtype(1), DType::I32 | DType::U32) {
@@ -25,7 +25,7 @@ pub(super) fn gather(call: &Call<'_>, axis: usize) -> Rule {
     Ok((dims.cloned().collect(), call.dtype(0)))
 }
 
-/// State `[n, rest..]` and src `[r, rest..]` -> the shape of the state.
+/// Rule of `update`: state `[n, rest..]` and src `[r, rest..]` -> the shape of the state.
 pub(super) fn update(call: &Call<'_>, at: &Dim) -> Rule {
     let n = rows_of_state(call)?;
     let (state, src) = (call.shape(0), call.shape(1));
@@ -36,7 +36,8 @@ pub(super) fn update(call: &Call<'_>, at: &Dim) -> Rule {
     Ok((state.clone(), call.dtype(0)))
 }
 
-/// State `[n, rest..]`, src `[r, rest..]` and rows `[r]` -> the shape of the state.
+/// Rule of `scatter`: state `[n, rest..]`, src `[r, rest..]` and rows `[r]` -> the shape of the
+/// state.
 pub(super) fn scatter(call: &Call<'_>) -> Rule {
     rows_of_state(call)?;
     call.want(2, DType::I32)?;
@@ -45,7 +46,8 @@ pub(super) fn scatter(call: &Call<'_>) -> Rule {
     Ok((call.shape(0).clone(), call.dtype(0)))
 }
 
-/// The number of rows of a state, the first operand; the second operand provides some of them.
+/// Checks that the first operand is a state and that the second holds rows for it, and returns the
+/// number of rows of the state.
 fn rows_of_state<'a>(call: &'a Call<'_>) -> Result<&'a Dim> {
     // The operand of an update was checked by this rule, so its chain begins at a state.
     let op = &call.operands[0].op;
@@ -62,7 +64,7 @@ fn rows_of_state<'a>(call: &'a Call<'_>) -> Result<&'a Dim> {
     Ok(n)
 }
 
-/// Sizes along the axis add up; all others must be equal.
+/// Rule of `concat`: sizes along the axis add up, and all others must be equal.
 pub(super) fn concat(call: &Call<'_>, axis: usize) -> Rule {
     let first = call.shape(0);
     let mut total = call.axis(0, axis)?.clone();
@@ -82,7 +84,7 @@ pub(super) fn concat(call: &Call<'_>, axis: usize) -> Rule {
     Ok((dims.into_iter().collect(), call.dtype(0)))
 }
 
-/// Every axis grows by its padding before and after.
+/// Rule of `pad`: every axis grows by its padding before and after.
 pub(super) fn pad(call: &Call<'_>, amounts: &[(u64, u64)]) -> Rule {
     call.rank(0, amounts.len())?;
     let dims = call.shape(0).dims().iter().zip(amounts);
@@ -92,7 +94,7 @@ pub(super) fn pad(call: &Call<'_>, amounts: &[(u64, u64)]) -> Rule {
     Ok((shape, call.dtype(0)))
 }
 
-/// Requires that the number of elements is provably equal.
+/// Rule of `reshape`: the number of elements must be provably equal.
 pub(super) fn reshape(call: &Call<'_>, to: &Shape) -> Rule {
     // Products saturate, so an oversized shape must be rejected before the comparison.
     check_sizes(to).map_err(|e| call.fail(e))?;
@@ -103,7 +105,7 @@ pub(super) fn reshape(call: &Call<'_>, to: &Shape) -> Rule {
     Ok((to.clone(), call.dtype(0)))
 }
 
-/// Axis `i` of the result is axis `perm[i]` of the operand.
+/// Rule of `transpose`: axis `i` of the result is axis `perm[i]` of the operand.
 pub(super) fn transpose(call: &Call<'_>, perm: &[usize]) -> Rule {
     let dims = call.shape(0).dims();
     let mut sorted = perm.to_vec();
@@ -114,7 +116,7 @@ pub(super) fn transpose(call: &Call<'_>, perm: &[usize]) -> Rule {
     Ok((perm.iter().map(|axis| dims[*axis].clone()).collect(), call.dtype(0)))
 }
 
-/// `len` indices from `start` on, with stride `step`.
+/// Rule of `slice`: the axis keeps `len` indices, from `start` on with stride `step`.
 pub(super) fn slice(call: &Call<'_>, axis: usize, start: &Dim, len: &Dim, step: u64) -> Rule {
     let n = call.axis(0, axis)?;
     if step == 0 {
@@ -136,7 +138,7 @@ pub(super) fn slice(call: &Call<'_>, axis: usize, start: &Dim, len: &Dim, step: 
     Ok((dims.into_iter().collect(), call.dtype(0)))
 }
 
-/// Dimensions of size 1, and new leading dimensions, repeat.
+/// Rule of `expand`: dimensions of size 1, and new leading dimensions, repeat.
 pub(super) fn expand(call: &Call<'_>, to: &Shape) -> Rule {
     let shape = call.broadcast(call.shape(0), to)?;
     if shape != *to {

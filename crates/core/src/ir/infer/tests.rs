@@ -18,7 +18,7 @@ fn f32_input(g: &mut Graph, dims: impl IntoIterator<Item = i64>) -> NodeId {
     g.input(&name, Shape::new(dims), DType::F32)
 }
 
-/// The inferred result of `op`, or the error.
+/// Adds `op` to the graph and returns the inferred type and shape as text, or the error message.
 fn check(g: &mut Graph, op: Op, inputs: &[NodeId]) -> Result<String, String> {
     match g.add(op, inputs) {
         Ok(id) => Ok(format!("{}{}", g.node(id).dtype, g.node(id).shape)),

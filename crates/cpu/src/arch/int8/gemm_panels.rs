@@ -1,58 +1,58 @@
 //! Int8 GEMM for many rows of x, over panels of weight rows in which each lane is one row.
 //!
 //! A panel interleaves four codes of each row, for as many rows as there are lanes. One instruction
-//! multiplies four values of a row of x, broadcast to every lane, with the codes of all rows. There
+//! multiplies four values of a row of x, broadcast to every lane, by the codes of all rows. There
 //! are no sums across lanes, and scales are vectors. A panel is unpacked once for all rows of x.
 
 use super::super::prefetch;
 use super::staged::{Packing, STAGE, Stage};
 use super::{BLOCK, IntProduct, Kind, MOST_LANES, RUNS, TABLES};
 
-/// Rows of x whose accumulators are in registers at the same time.
+/// Maximum number of rows of x whose accumulators are in registers at the same time.
 const TOGETHER: usize = 8;
 
-/// Values of a row that one instruction multiplies.
+/// Number of values of a row that one instruction multiplies.
 const QUAD: usize = 4;
 
-/// Vectors of 32-bit lanes. As for `Simd`, the machine must have the instructions, and pointers
-/// must be valid for the bytes.
+/// Operations on vectors of 32-bit lanes. As for `Simd`, the CPU must support the instructions,
+/// and pointers must be valid for the bytes.
 pub(super) trait Lanes {
-    /// Lanes, at most `MOST_LANES`.
+    /// Number of lanes, at most `MOST_LANES`.
     const COUNT: usize;
-    /// Whether signed codes are biased by 128; the products are corrected with the biases.
+    /// Whether signed codes are biased by 128, which the bias terms correct.
     const MOVED: bool;
     /// One 32-bit integer, or four bytes, per lane.
     type I: Copy;
     type F: Copy;
     unsafe fn none() -> Self::I;
-    /// Transposes eight rows of eight words: word `i` of every row is written contiguously at `to +
-    /// i * stride`, with the bits of `flip` inverted.
+    /// Transposes eight rows of eight words: word `i` of every row is written to eight contiguous
+    /// words at `to + i * stride` bytes, XORed with `flip`.
     unsafe fn turn(rows: [*const u8; 8], flip: u32, to: *mut u8, stride: usize);
     unsafe fn load(p: *const u8) -> Self::I;
-    /// Adds the dot products of each lane's four codes with four signed bytes. The codes are signed
-    /// if `SIGNED`, unless they are biased.
+    /// Adds to each lane of `acc` the dot product of its four codes and the four signed bytes `x`.
+    /// The codes are signed if `SIGNED` is true, unless they are biased.
     unsafe fn dot<const SIGNED: bool>(acc: Self::I, w: Self::I, x: i32) -> Self::I;
     unsafe fn floats(v: Self::I) -> Self::F;
     unsafe fn get(p: *const f32) -> Self::F;
     unsafe fn put(p: *mut f32, v: Self::F);
     unsafe fn splat(v: f32) -> Self::F;
     unsafe fn mul(a: Self::F, b: Self::F) -> Self::F;
-    /// `a * b + c`.
+    /// Computes `a * b + c`.
     unsafe fn fma(a: Self::F, b: Self::F, c: Self::F) -> Self::F;
 }
 
-/// A product of packed weight rows with many quantised rows of x.
+/// A product of packed weight rows and many quantised rows of x.
 #[derive(Clone, Copy)]
 pub(super) struct IntTiles {
-    /// The product for the first row of x and y; `IntProduct` gives the strides of the others.
+    /// The product for the first rows of x and y, which also defines the strides of the others.
     pub(super) one: IntProduct,
-    /// Rows of x.
+    /// Number of rows of x.
     pub(super) m: usize,
     /// Scratch for `m * MOST_LANES` accumulators.
     pub(super) sums: *mut f32,
 }
 
-/// Some runs of the rows of a panel. Data past its rows or runs is unspecified.
+/// Unpacked runs of the rows of a panel. Data past the last row or run is unspecified.
 struct Panel {
     /// For each run, eight groups of four codes per lane.
     codes: [[u8; MOST_LANES * BLOCK]; STAGE],
@@ -61,7 +61,7 @@ struct Panel {
     bias: [[[f32; MOST_LANES]; 2]; STAGE],
 }
 
-/// See [`IntTiles`].
+/// Computes the products of [`IntTiles`].
 ///
 /// # Safety
 /// The pointers of the task are valid for its sizes, `k` is a multiple of the block length; `y` and
@@ -105,13 +105,13 @@ pub(super) unsafe fn product<L: Lanes>(t: &IntTiles, packing: &Packing) {
 }
 
 impl Stage {
-    /// The scale of one half of a run.
+    /// Returns the scale of one half of a run.
     #[inline(always)]
     pub(super) fn scale(&self, half: usize, run: usize) -> f32 {
         self.scale[half][run]
     }
 
-    /// The bias of one half of a run.
+    /// Returns the bias of one half of a run.
     #[inline(always)]
     pub(super) fn bias(&self, half: usize, run: usize) -> f32 {
         self.bias[half][run]
@@ -119,7 +119,7 @@ impl Stage {
 }
 
 impl Panel {
-    /// Distributes the runs of one stage to the lanes.
+    /// Interleaves the unpacked rows, one stage for each lane.
     ///
     /// # Safety
     /// The contract of [`Lanes`].
@@ -159,10 +159,10 @@ impl Panel {
         }
     }
 
-    /// The codes of [`Panel::place`].
+    /// Interleaves the codes, as part of [`Panel::place`].
     ///
     /// # Safety
-    /// As [`Panel::place`].
+    /// Same as [`Panel::place`].
     #[inline(always)]
     unsafe fn place_codes<L: Lanes, const MOVED: bool>(&mut self, stages: &[Stage; MOST_LANES]) {
         for run in 0..STAGE {
@@ -176,17 +176,17 @@ impl Panel {
     }
 }
 
-/// Rows and words of a transposed matrix.
+/// Number of rows, and of words in a row, that [`Lanes::turn`] transposes.
 const EIGHT: usize = 8;
 const _: () = assert!(STAGE == EIGHT && BLOCK == EIGHT * QUAD);
 
-/// Biases four signed codes by 128.
+/// Bits that are inverted to bias four signed codes by 128.
 const MOVE: u32 = 0x8080_8080;
 
-/// Multiplies `count` runs of a panel, which start at run `at` of the rows, with every row of x.
+/// Multiplies `count` runs of a panel, which start at run `at` of the rows, by every row of x.
 ///
 /// # Safety
-/// As `product`.
+/// Same as [`product`].
 #[inline(always)]
 unsafe fn rows<L: Lanes, const HALVES: bool, const SIGNED: bool>(
     t: &IntTiles,
@@ -212,10 +212,10 @@ unsafe fn rows<L: Lanes, const HALVES: bool, const SIGNED: bool>(
     }
 }
 
-/// The same for rows `i .. i + N` of x.
+/// Same as [`rows`], for rows `i .. i + N` of x.
 ///
 /// # Safety
-/// As `product`.
+/// Same as [`product`].
 #[inline(always)]
 unsafe fn some<L: Lanes, const N: usize, const HALVES: bool, const SIGNED: bool>(
     t: &IntTiles,

@@ -2,19 +2,22 @@
 //!
 //! The GEMM sums each run of 32 in integers before it converts to f32. Here the 32 codes of one row
 //! are adjacent: products and their sums are integers below 2^24, which f32 holds exactly, so the
-//! order inside a run does not matter. The remaining f32 arithmetic is done per row, in lane order.
+//! order inside a run does not matter. The other f32 operations on a row are those of its lane in
+//! the GEMM, in the same order.
 
 use super::super::prefetch;
 use super::staged::{Packing, STAGE, Stage};
 use super::{BLOCK, Codes, IntProduct, Kind};
 
-/// Weight rows processed together; their independent accumulators hide latency.
+/// Number of weight rows processed together; their independent accumulators hide latency.
 const ROWS: usize = 4;
 
-/// See [`IntProduct`], for one row of x; `MOVED` is that of [`Lanes`](super::gemm_panels::Lanes).
+/// Computes an [`IntProduct`] for one row of x. `MOVED` is
+/// [`MOVED`](super::gemm_panels::Lanes::MOVED) of the GEMM's lanes.
 ///
 /// # Safety
-/// The task's pointers are valid for its sizes, `k` is a multiple of the block; `y` is not shared.
+/// The task's pointers are valid for its sizes, `k` is a multiple of the block length; `y` is not
+/// shared.
 #[inline(always)]
 pub(super) unsafe fn product<C: Codes, const MOVED: bool>(t: &IntProduct, packing: &Packing) {
     // SAFETY: the caller's contract.
@@ -27,8 +30,10 @@ pub(super) unsafe fn product<C: Codes, const MOVED: bool>(t: &IntProduct, packin
     }
 }
 
+/// Computes all weight rows, for one kind of codes.
+///
 /// # Safety
-/// As `product`.
+/// Same as [`product`].
 #[inline(always)]
 unsafe fn all<C: Codes, const HALVES: bool, const SIGNED: bool, const MOVED: bool>(
     t: &IntProduct,
@@ -47,10 +52,10 @@ unsafe fn all<C: Codes, const HALVES: bool, const SIGNED: bool, const MOVED: boo
     }
 }
 
-/// `R` weight rows from `first` on.
+/// Computes `R` weight rows from `first` on.
 ///
 /// # Safety
-/// As `product`; the rows exist.
+/// Same as [`product`], and the rows exist.
 #[inline(always)]
 unsafe fn rows<
     C: Codes,

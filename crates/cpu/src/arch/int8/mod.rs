@@ -1,11 +1,11 @@
-//! Products of packed weights with 8-bit quantised rows: integer sums inside each block.
+//! Products of packed weights and 8-bit quantised rows: integer sums inside each block.
 //!
-//! A weight is `scale * code + bias`, with one scale and bias for 16 or 32 neighbours, and a value
-//! of x is `d * q` (`base::ComputeMode::Int8`). So 32 products are `scale * d * sum(code * q) +
-//! bias * d * sum(q)`: the first sum takes one or two instructions, the second is computed once for
-//! each row of x. `unpack` decodes blocks to codes; `Codes` is the set of operations on 32 codes.
-//! With one row of x, codes stay in registers. With more rows, they go through memory once
-//! (`staged`), which limits the number of functions compiled for each format.
+//! A weight is `scale * code + bias`, with one scale and bias for each 16 or 32 neighbouring
+//! weights, and a value of x is `d * q` (`base::ComputeMode::Int8`). So 32 products are
+//! `scale * d * sum(code * q) + bias * d * sum(q)`: the first sum takes one or two instructions,
+//! the second is computed once for each row of x. `unpack` decodes blocks to codes; `Codes` is the
+//! set of operations on 32 codes. With one row of x, codes stay in registers. With more rows, they
+//! go through memory once (`staged`), so that fewer functions are compiled for each format.
 #![allow(clippy::needless_range_loop, reason = "rows and vectors of constant number, which unroll")]
 
 #[cfg(target_arch = "x86_64")]
@@ -24,21 +24,21 @@ pub(crate) use staged::Packing;
 use super::formats::Block;
 use warploom_core::base::ComputeMode;
 
-/// Values of x that share a factor.
+/// Number of values of x that share a factor.
 pub(crate) const BLOCK: usize = ComputeMode::BLOCK as usize;
 
 /// Maximum number of weight rows in a panel, in which each lane is a row (`gemm_panels`).
 pub(crate) const MOST_LANES: usize = 16;
 
-/// Dequantisation factors of quantised rows, one for each 32 values, in four tables per row: `d`,
-/// and `d` times the sums of the first half, of the second half and of all.
+/// An entry of the four factor tables of a quantised row. Per 32 values, the tables hold `d`, and
+/// `d` times the sum of the first 16 quantised values, of the last 16, and of all.
 pub(crate) type Factors = f32;
 
-/// Tables of factors for each row.
+/// Number of factor tables of a quantised row.
 pub(crate) const TABLES: usize = 4;
 
-/// 32 byte codes and eight accumulators. As for `Simd`, the machine must have the instructions, and
-/// pointers must be valid for the bytes.
+/// Operations on 32 one-byte codes and eight f32 accumulators. As for `Simd`, the CPU must support
+/// the instructions, and pointers must be valid for the bytes.
 pub(super) trait Codes {
     /// 32 bytes.
     type B: Copy;
@@ -46,53 +46,52 @@ pub(super) trait Codes {
     type A: Copy;
     unsafe fn zero() -> Self::A;
     unsafe fn sum(a: Self::A) -> f32;
-    /// Eight floats.
+    /// Loads eight floats.
     unsafe fn floats(p: *const f32) -> Self::A;
     unsafe fn store(p: *mut f32, a: Self::A);
     unsafe fn splat(v: f32) -> Self::A;
     unsafe fn mul(a: Self::A, b: Self::A) -> Self::A;
-    /// `a * b + c`.
+    /// Computes `a * b + c`.
     unsafe fn fma(a: Self::A, b: Self::A, c: Self::A) -> Self::A;
-    /// Eight unsigned bytes as floats.
+    /// Converts eight unsigned bytes to floats.
     unsafe fn bytes(v: u64) -> Self::A;
-    /// Eight signed bytes as floats.
+    /// Converts eight signed bytes to floats.
     unsafe fn signed(v: u64) -> Self::A;
-    /// `count` floats, at most eight, padded with zeros.
+    /// Loads `count` floats, at most eight, padded with zeros.
     unsafe fn some(p: *const f32, count: usize) -> Self::A;
-    /// The first and second f16 of pairs at `count` places, at most eight, `stride` bytes apart,
-    /// padded with zeros.
+    /// Loads `count` pairs of f16, at most eight, `stride` bytes apart: the first of each, then the
+    /// second, padded with zeros.
     unsafe fn pairs(p: *const u8, stride: usize, count: usize) -> [Self::A; 2];
-    /// 32 bytes.
+    /// Loads 32 bytes.
     unsafe fn load(p: *const u8) -> Self::B;
     /// Stores 32 bytes.
     unsafe fn put(p: *mut u8, v: Self::B);
-    /// The low nibbles of 16 bytes, then the high ones.
+    /// Returns the low nibbles of 16 bytes, then the high ones.
     unsafe fn nibbles(p: *const u8) -> Self::B;
-    /// Sets the bits of `value`, clear in `a`, in each byte whose bit in `bits` is set, lowest
-    /// first.
+    /// Sets the bits of `value`, which are clear in `a`, in each byte whose bit in `bits` is set.
     unsafe fn with(a: Self::B, bits: u32, value: u8) -> Self::B;
     unsafe fn and(a: Self::B, mask: u8) -> Self::B;
     unsafe fn or(a: Self::B, b: Self::B) -> Self::B;
     unsafe fn add(a: Self::B, b: Self::B) -> Self::B;
-    /// 1 in each byte that is at least `limit`, else 0.
+    /// Returns 1 in each byte that is at least `limit`, and 0 in the others.
     unsafe fn at_least(a: Self::B, limit: u8) -> Self::B;
-    /// Right shift. Bits of the next byte shift in: the caller masks them.
+    /// Shifts right. Bits of the next byte may shift in: the caller masks them.
     unsafe fn shr(a: Self::B, bits: i32) -> Self::B;
-    /// Left shift. Bits of the previous byte shift in: the caller masks them.
+    /// Shifts left. Bits of the previous byte may shift in: the caller masks them.
     unsafe fn shl(a: Self::B, bits: i32) -> Self::B;
-    /// Table lookup by indices of 0 to 15.
+    /// Looks up table entries by indices of 0 to 15.
     unsafe fn lookup(table: &[i8; 16], at: Self::B) -> Self::B;
-    /// `acc` plus the products of codes of 0 to 127 with signed bytes, times a scale.
+    /// Adds the products of codes of 0 to 127 and signed bytes, times a scale, to `acc`.
     unsafe fn dot(acc: Self::A, w: Self::B, x: Self::B, scale: f32) -> Self::A;
-    /// The same with a scale for each half.
+    /// Same as [`Codes::dot`], with a scale for each half of the codes.
     unsafe fn dot_f16(acc: Self::A, w: Self::B, x: Self::B, scales: [f32; 2]) -> Self::A;
-    /// The same with signed codes.
+    /// Same as [`Codes::dot`], with signed codes.
     unsafe fn dot_signed(acc: Self::A, w: Self::B, x: Self::B, scale: f32) -> Self::A;
-    /// Converts one f16, given as bits.
+    /// Converts one f16, given as bits, to f32.
     unsafe fn half(bits: u16) -> f32;
 }
 
-/// Runs of 32 that are multiplied together, so that their scales are computed together.
+/// Number of runs of 32 that are multiplied together, so that their scales are computed together.
 const RUNS: usize = 8;
 
 /// Scales and biases of eight runs; two of each if the halves of a run differ.
@@ -112,65 +111,66 @@ impl<A: Copy> Scales<A> {
 pub(super) enum Kind {
     /// 0 to 127.
     Whole,
-    /// 0 to 127, with scale and bias for each half of a run.
+    /// 0 to 127, with a scale and a bias for each half of a run.
     Halves,
     /// -127 to 127, without a bias.
     Signed,
 }
 
-/// Block formats whose codes unpack in registers. Eight runs are one block of 256 weights, or
-/// several shorter blocks.
+/// A block format whose codes are unpacked in registers. Eight runs are one block of 256 weights,
+/// or several shorter blocks.
 pub(super) trait Coded: Block {
     /// Range of the codes.
     const KIND: Kind;
-    /// Whether codes are `Whole` and all runs of a block share one scale and bias, repeated in all
-    /// eight places.
+    /// Whether codes are `Whole` and all runs of a block share one scale and bias, which
+    /// [`Coded::scales`] repeats for each run.
     const UNIFORM: bool = false;
 
-    /// Scales and biases of `count` runs: eight, or fewer for shorter blocks. The remaining ones
-    /// are unspecified finite numbers.
+    /// Returns the scales and biases of `count` runs: eight, or fewer for shorter blocks. The
+    /// remaining entries are unspecified finite values.
     ///
     /// # Safety
-    /// `p` holds their blocks.
+    /// `p` holds the blocks of the runs.
     unsafe fn scales<C: Codes>(p: *const u8, count: usize) -> Scales<C::A>;
 
-    /// The codes of run `run` of eight.
+    /// Returns the codes of the run with index `run` (0 to 7).
     ///
     /// # Safety
-    /// `p` holds its block.
+    /// `p` holds the blocks up to that of the run.
     unsafe fn run<C: Codes>(p: *const u8, run: usize) -> C::B;
 }
 
-/// A product of packed weight rows with quantised rows: `y[i * y_stride + r] = w[r] . x[i]`.
+/// A product of packed weight rows and quantised rows: `y[i * y_stride + r] = w[r] . x[i]`.
 #[derive(Clone, Copy)]
 pub(crate) struct IntProduct {
-    /// `rows` rows of `row_bytes` bytes, the first `k` weights of each.
+    /// `rows` rows of `row_bytes` bytes; the first `k` weights of each are multiplied.
     pub(crate) w: *const u8,
     pub(crate) row_bytes: usize,
     pub(crate) rows: usize,
     pub(crate) k: usize,
-    /// Rows of `k` quantised values, contiguous.
+    /// Contiguous rows of `k` quantised values.
     pub(crate) x: *const i8,
-    /// Rows of four tables of `k / 32`, contiguous.
+    /// Contiguous rows of four tables of `k / 32` factors.
     pub(crate) factors: *const Factors,
     pub(crate) y: *mut f32,
     pub(crate) y_stride: usize,
 }
 
 type IntProductFn = unsafe fn(&IntProduct);
-/// Products of `m` rows of x. `one` describes the first row and the strides of the others; `sums`
-/// has room for `m * MOST_LANES` floats.
+/// Computes products of `m` rows of x. `one` describes the first row and the strides of the others;
+/// `sums` has room for `m * MOST_LANES` floats.
 type TilesFn = unsafe fn(one: &IntProduct, m: usize, sums: *mut f32, packing: &Packing);
 type RoundFn =
     unsafe fn(x: *const f32, n: usize, codes: *mut i8, factors: *mut Factors, apart: usize);
 
-/// The functions of one instruction set.
+/// Int8 function table of one instruction set.
 pub(crate) struct Int8 {
-    /// `vnni`, `avx2`, `arrays`.
+    /// `vnni`, `avx2` or `arrays`.
     pub(crate) name: &'static str,
-    /// For each format in the order of `Format::ALL`, for each of `WIDTHS`; none for plain formats.
+    /// Product functions for each format, in the order of `Format::ALL`, and each of `WIDTHS`;
+    /// `None` for plain formats.
     pub(crate) products: [Option<[IntProductFn; 4]>; FORMATS],
-    /// Block decoder of each format.
+    /// Block decoder of each format; `None` for plain formats.
     pub(crate) packings: [Option<Packing>; FORMATS],
     /// GEMM for many rows of x, if it is faster than 8 rows at a time.
     pub(crate) tiles: Option<TilesFn>,
@@ -180,7 +180,7 @@ pub(crate) struct Int8 {
     pub(crate) round: RoundFn,
 }
 
-/// Every instruction set of this machine, best first; the last is `arrays`.
+/// Returns every int8 instruction set that this machine supports, best first; the last is `arrays`.
 pub(crate) fn available() -> Vec<&'static Int8> {
     let mut found = Vec::new();
     #[cfg(target_arch = "x86_64")]
@@ -203,7 +203,7 @@ pub(crate) fn available() -> Vec<&'static Int8> {
     found
 }
 
-/// The best int8 functions for a choice of f32 instruction set.
+/// Returns the best int8 functions to use with an f32 instruction set.
 pub(crate) fn beside(arch: &super::Arch) -> &'static Int8 {
     let fits = |int8: &&Int8| match arch.name {
         "avx512" => true,
@@ -213,10 +213,10 @@ pub(crate) fn beside(arch: &super::Arch) -> &'static Int8 {
     available().into_iter().find(fits).unwrap_or(&portable::ARRAYS)
 }
 
-/// See [`IntProduct`], for one row of x, with codes that stay in registers.
+/// Computes an [`IntProduct`] for one row of x, with codes that stay in registers.
 ///
 /// Reads the weights in address order, the only order that the hardware prefetcher follows: four
-/// rows at a time read at half the speed.
+/// rows at a time are read at half the speed.
 ///
 /// # Safety
 /// The pointers of the task are valid for its sizes, `k` is a multiple of the block length; `y` is
@@ -257,19 +257,20 @@ unsafe fn one_row<C: Codes, P: Coded>(t: &IntProduct) {
     }
 }
 
-/// Accumulators of a row, to hide latency: of biases, and of products of even and odd runs.
+/// Number of accumulators of a row: one of biases, and two of products, of even and of odd runs, to
+/// hide latency.
 const SUMS: usize = 3;
 
-/// Address of the block of run `at` in a row: a block is at least one run.
+/// Returns the offset of the block of run `at` in a row, in bytes; a block is at least one run.
 #[inline(always)]
 fn place<P: Block>(at: usize) -> usize {
     at * BLOCK / P::LEN * P::BYTES
 }
 
-/// Multiplies `COUNT` runs of the weight row `w`, from run `at` on, with a row of x.
+/// Multiplies `COUNT` runs of the weight row `w`, from run `at` on, by a row of x.
 ///
 /// # Safety
-/// As `one_row`; the row has the runs, which are eight or whole blocks.
+/// Same as [`one_row`], and the row has the runs, which are eight or whole blocks.
 #[inline(always)]
 unsafe fn some_runs<C: Codes, P: Coded, const COUNT: usize>(
     t: &IntProduct,
@@ -322,13 +323,13 @@ unsafe fn some_runs<C: Codes, P: Coded, const COUNT: usize>(
     }
 }
 
-/// Blocks without a larger number quantise to zeros: 127 divided by it may overflow.
+/// Blocks of values up to this magnitude quantise to zeros: 127 divided by a tiny value overflows.
 const TINY: f32 = 1e-30;
 
-/// Quantises `n` values to codes and factors; the tables of factors are `apart` floats apart.
+/// Quantises `n` values to int8 and factors; the tables of factors are `apart` floats apart.
 ///
 /// # Safety
-/// `x` and `codes` hold `n` numbers, a multiple of 32, each table of `factors` one for each 32.
+/// `x` and `codes` hold `n` values, a multiple of 32; each table of `factors` holds `n / 32`.
 #[inline(always)]
 unsafe fn round(x: *const f32, n: usize, codes: *mut i8, factors: *mut Factors, apart: usize) {
     for block in 0..n / BLOCK {
@@ -344,7 +345,7 @@ unsafe fn round(x: *const f32, n: usize, codes: *mut i8, factors: *mut Factors, 
                 unsafe { *factors.add(table * apart + block) = value };
             }
         };
-        // Compared as bits, infinities and NaN are larger than any number.
+        // Compared as bits, infinities and NaN are larger than any finite value.
         let most = x.iter().fold(0u32, |most, v| most.max(v.to_bits() & 0x7fff_ffff));
         if most >= f32::INFINITY.to_bits() {
             *codes = [0; BLOCK];
@@ -353,7 +354,7 @@ unsafe fn round(x: *const f32, n: usize, codes: *mut i8, factors: *mut Factors, 
         }
         let most = f32::from_bits(most);
         let [by, d] = if most > TINY { [127.0 / most, most / 127.0] } else { [0.0; 2] };
-        // Adding this number drops the fraction with the right rounding and leaves the integer in
+        // Adding this constant drops the fraction with the right rounding and leaves the integer in
         // the low bits. A saturating conversion would not vectorise.
         const WHOLE: f32 = 12_582_912.0;
         let mut whole = [0i32; BLOCK];
@@ -372,10 +373,10 @@ unsafe fn round(x: *const f32, n: usize, codes: *mut i8, factors: *mut Factors, 
     }
 }
 
-/// Function table of one kind of [`Codes`]; `$feature` are the functions' attributes. One row of x
-/// is multiplied from registers if `$registers` says so, else through a stage as for more rows.
-/// `$m1` to `$m8` are the weight rows at a time for 1, 2, 4 and 8 rows of x. `$tiles` is the GEMM
-/// of many rows, `$single` the bit-identical GEMV.
+/// Defines the function table of one kind of [`Codes`]; `$feature` are the functions' attributes.
+/// One row of x is multiplied from registers if `$registers` is true, else through a stage as for
+/// more rows. `$m1` to `$m8` say how many of 1, 2, 4 and 8 rows of x are multiplied at once.
+/// `$tiles` is the GEMM of many rows, `$single` the bit-identical GEMV.
 macro_rules! table {
     (
         $name:ident, $text:literal, $codes:ty, [$(#[$feature:meta])*], $registers:literal, $tiles:expr, $single:expr,
@@ -385,8 +386,8 @@ macro_rules! table {
         pub(super) static $name: super::Int8 = {
             use super::super::formats::*;
             use super::staged::{self, Packing, Stage};
-            // SAFETY of all: the caller keeps the contract of the pointers, and tables are handed
-            // out only where the instructions exist.
+            // SAFETY of all: the caller keeps the contract of the pointers, and `available` returns
+            // only tables whose instructions exist.
             $(#[$feature])*
             unsafe fn one<P: super::Coded>(task: &super::IntProduct) {
                 // SAFETY: see above.

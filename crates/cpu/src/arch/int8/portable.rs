@@ -1,9 +1,9 @@
-//! 32 codes in plain Rust: the fallback, which a compiler may turn into any vector instructions
-//! (NEON, wasm, SSE2).
+//! The fallback: operations on 32 codes in plain Rust, which the compiler may turn into any vector
+//! instructions (NEON, wasm, SSE2).
 
 use super::Codes;
 
-/// Arrays.
+/// Codes and accumulators in arrays.
 pub(super) struct Arrays;
 
 macro_rules! each {
@@ -12,7 +12,7 @@ macro_rules! each {
     }};
 }
 
-/// Eight sums of four products each: lane `l` sums bytes `4 l ..`.
+/// Returns eight sums of four products each: lane `l` sums those of bytes `4 * l .. 4 * l + 4`.
 #[inline(always)]
 fn products(w: [i16; 32], x: [u8; 32]) -> [i32; 8] {
     std::array::from_fn(|l| {

@@ -1,18 +1,18 @@
 //! Int8 products through memory: the codes of a few runs are unpacked once, for any format, and
-//! then multiplied with every row of x. The part that depends on the format is a function pointer.
+//! then multiplied by every row of x. The part that depends on the format is a function pointer.
 
 use super::{BLOCK, Coded, Codes, IntProduct, Kind, RUNS, Scales, TABLES};
 
-/// Runs of a stage.
+/// Number of runs in a stage.
 pub(super) const STAGE: usize = RUNS;
 
-/// Maximum number of rows of x at a time.
+/// Maximum number of rows of x that are multiplied at a time.
 const MOST: usize = crate::arch::WIDTHS[3];
 
-/// Runs of one weight row. Entries past the last unpacked run are stale.
+/// Unpacked runs of one weight row. Entries past the last unpacked run are stale.
 pub(super) struct Stage {
     pub(super) codes: [[u8; BLOCK]; STAGE],
-    /// Scales of first and second halves; the second only for `Kind::Halves`.
+    /// Scales of the first and of the second half of each run; the second only for `Kind::Halves`.
     pub(super) scale: [[f32; STAGE]; 2],
     pub(super) bias: [[f32; STAGE]; 2],
 }
@@ -25,16 +25,16 @@ impl Stage {
 
 /// Block decoder of a format.
 pub(crate) struct Packing {
-    /// See [`unpack`].
+    /// The instance of [`unpack`] for the format.
     pub(super) unpack: unsafe fn(p: *const u8, runs: usize, stage: &mut Stage),
     pub(super) kind: Kind,
-    /// Weights of a block.
+    /// Number of weights in a block.
     pub(super) len: usize,
-    /// Bytes of a block.
+    /// Size of a block in bytes.
     pub(super) bytes: usize,
 }
 
-/// Unpacks the first `runs` runs of blocks that start at `p`.
+/// Unpacks the first `runs` runs of the blocks that start at `p`.
 ///
 /// # Safety
 /// `p` holds the runs' blocks; `runs` is at most `STAGE` and a whole number of blocks.
@@ -55,7 +55,7 @@ pub(super) unsafe fn unpack<C: Codes, P: Coded>(p: *const u8, runs: usize, stage
     }
 }
 
-/// See [`IntProduct`]: `m` rows of x, `M` of them at once.
+/// Computes an [`IntProduct`] for `m` rows of x, `M` of them at a time.
 ///
 /// # Safety
 /// The task's pointers are valid for its sizes, `k` is a multiple of the block length; `m` is a
@@ -92,10 +92,10 @@ pub(super) unsafe fn product<C: Codes, const M: usize>(
     }
 }
 
-/// Multiplies `count` runs of a stage, which start at run `at`, with rows `i .. i + M` of x.
+/// Multiplies `count` runs of a stage, which start at run `at`, by rows `i .. i + M` of x.
 ///
 /// # Safety
-/// As `product`.
+/// Same as [`product`].
 #[inline(always)]
 unsafe fn rows<C: Codes, const M: usize, const HALVES: bool, const SIGNED: bool>(
     t: &IntProduct,

@@ -1,4 +1,4 @@
-//! Every format on every instruction set, against `quant` and exact quantisation.
+//! Tests every format on every instruction set, against `quant` and exact quantisation.
 
 use super::super::{WIDTHS, format_index, tests::wild};
 use super::*;
@@ -33,7 +33,7 @@ impl Operands {
         let x = numbers(m * k, m);
         let (mut codes, mut factors) = (vec![0i8; m * k], vec![0f32; TABLES * m * k / BLOCK]);
         for i in 0..m {
-            // SAFETY: a row, and room for what it becomes.
+            // SAFETY: a row, and room for its codes and factors.
             unsafe {
                 let factors = factors.as_mut_ptr().add(i * TABLES * k / BLOCK);
                 let codes = codes.as_mut_ptr().add(i * k);
@@ -47,7 +47,7 @@ impl Operands {
         self.bytes.len() / self.rows
     }
 
-    /// Checks products `[m, rows]`; the padding between rows must be unchanged.
+    /// Checks products `[m, rows]`; the element of padding after each row must be unchanged.
     fn check(&self, y: &[f32], what: &str) {
         for (i, y) in y.chunks(self.rows + 1).enumerate() {
             assert!(y[self.rows].is_nan(), "{what}: written past row {i}");

@@ -1,4 +1,4 @@
-//! Unpacking of each format's blocks to codes; `quant` defines the formats.
+//! Unpacks the blocks of each format to codes; `quant` defines the formats.
 
 use super::super::formats::{
     I2S, IQ4NL, IQ4XS, MXFP4, Q2K, Q3K, Q4_0, Q4_1, Q4K, Q5_0, Q5_1, Q5K, Q6K, Q8_0, TQ1_0, TQ2_0,
@@ -20,16 +20,16 @@ unsafe fn word_at(p: *const u8) -> u32 {
     u32::from_le(unsafe { p.cast::<u32>().read_unaligned() })
 }
 
-/// How the leading f16 values of a block of 32 give scale and bias.
+/// The meaning of the f16 values at the start of a block of 32.
 #[derive(Clone, Copy)]
 enum Header {
     /// A scale; the bias is this multiple of it.
     Scale(f32),
-    /// Scale and bias.
+    /// A scale and a bias.
     Both,
 }
 
-/// Blocks of one run that begin with f16 values.
+/// Implements `Coded` for blocks of one run that begin with f16 values.
 macro_rules! short {
     ($name:ident, $kind:ident, $header:expr, $p:ident, $c:ident, $codes:expr) => {
         impl Coded for $name {
@@ -121,7 +121,7 @@ impl Coded for IQ4XS {
     }
 }
 
-/// Sixteen bytes as eight pairs: the first of each, then the second.
+/// Separates eight pairs of bytes: returns the first of each, then the second.
 #[inline(always)]
 fn apart([a, b]: [u64; 2]) -> [u64; 2] {
     // The even bytes of both words, then the odd ones.
@@ -185,7 +185,7 @@ impl Coded for Q3K {
     }
 }
 
-/// Scales and minima of Q4_K and Q5_K: `d * sc`, `-dmin * mn`, for 8 runs.
+/// Returns the scales `d * sc` and the biases `-dmin * mn` of the 8 runs of a Q4_K or Q5_K block.
 ///
 /// # Safety
 /// `p` holds two f16, then 12 bytes.
@@ -199,10 +199,10 @@ unsafe fn six_bits<C: Codes>(p: *const u8) -> Scales<C::A> {
     }
 }
 
-/// Low or high nibbles of 32 bytes.
+/// Returns the low or, if `upper` is set, the high nibbles of 32 bytes.
 ///
 /// # Safety
-/// `p` holds them.
+/// `p` holds 32 bytes.
 #[inline(always)]
 unsafe fn nibbles_of<C: Codes>(p: *const u8, upper: bool) -> C::B {
     // SAFETY: the caller's contract.
@@ -279,10 +279,10 @@ impl Coded for Q6K {
     }
 }
 
-/// One scale for a whole block, and codes less 1.
+/// Returns the scale of a ternary block, and the bias that subtracts 1 from its codes.
 #[inline(always)]
 unsafe fn ternary<C: Codes>(d: f32) -> Scales<C::A> {
-    // SAFETY: the caller has the instructions.
+    // SAFETY: the caller ensures CPU support.
     unsafe { Scales::new(C::splat(d), C::splat(-d)) }
 }
 

@@ -1,4 +1,4 @@
-//! AVX2 (with FMA and F16C), and the AVX-512 VNNI instruction on the same 32 bytes.
+//! Int8 products in AVX2 (with FMA and F16C), and with the AVX-512 VNNI instruction.
 
 use std::arch::x86_64::*;
 use std::marker::PhantomData;
@@ -8,39 +8,39 @@ use super::gemv;
 use super::staged::Packing;
 use super::{Codes, IntProduct};
 
-/// Operations that have better AVX-512 instructions on 32 bytes.
+/// Operations on 32 bytes for which AVX-512 has better instructions.
 pub(super) trait Extra {
-    /// Sums of products of unsigned bytes up to 127 with signed bytes, four per lane.
+    /// Sums products of unsigned bytes up to 127 and signed bytes, four per lane.
     ///
     /// # Safety
-    /// The machine has the instructions.
+    /// The CPU must support the instructions of the implementing type.
     unsafe fn products(w: __m256i, x: __m256i) -> __m256i;
-    /// See [`Codes::some`].
+    /// Same as [`Codes::some`].
     ///
     /// # Safety
-    /// The contract of `Codes`, here and below.
+    /// The contract of [`Codes`].
     unsafe fn some(p: *const f32, count: usize) -> __m256;
-    /// Words at `count` places `stride` bytes apart, padded with zeros.
+    /// Loads `count` 32-bit words, `stride` bytes apart, padded with zeros.
     ///
     /// # Safety
-    /// See above: four bytes at each place.
+    /// The contract of [`Codes`]; there are four bytes at each place.
     unsafe fn words(p: *const u8, stride: usize, count: usize) -> __m256i;
-    /// See [`Codes::with`].
+    /// Same as [`Codes::with`].
     ///
     /// # Safety
-    /// See above.
+    /// The contract of [`Codes`].
     unsafe fn with(a: __m256i, bits: u32, value: u8) -> __m256i;
 }
 
-/// Sums pairs to 16 bits, which hold 2 * 128 * 127, then pairs of these.
+/// AVX2: sums pairs of products in 16 bits, which hold 2 * 128 * 127, then pairs of these sums.
 pub(super) struct Pairs;
-/// One VNNI instruction.
+/// VNNI: sums four products in one instruction.
 pub(super) struct Quads;
 
-/// Mask of the first `count` of eight lanes.
+/// Returns the mask of the first `count` of eight lanes.
 ///
 /// # Safety
-/// The machine has AVX2.
+/// The CPU must support AVX2.
 #[inline(always)]
 unsafe fn first(count: usize) -> __m256i {
     // SAFETY: the caller's contract.
@@ -73,7 +73,8 @@ impl Extra for Pairs {
     }
     #[inline(always)]
     unsafe fn with(a: __m256i, bits: u32, value: u8) -> __m256i {
-        // SAFETY: the contract of `Extra`. Each byte of bits to eight places, one bit of it each.
+        // SAFETY: the contract of `Extra`. Copies each byte of bits to eight bytes, which test a
+        // bit each.
         unsafe {
             let places = _mm256_setr_epi64x(
                 0,
@@ -103,7 +104,7 @@ impl Extra for Quads {
     }
     #[inline(always)]
     unsafe fn words(p: *const u8, stride: usize, count: usize) -> __m256i {
-        // SAFETY: the contract of `Extra`. One after another: a gather is slower on half of the
+        // SAFETY: the contract of `Extra`. Loads one word after another: a gather is slower on many
         // processors.
         unsafe {
             let mut words = _mm256_setzero_si256();
@@ -121,7 +122,7 @@ impl Extra for Quads {
     }
 }
 
-/// 32 bytes and eight floats.
+/// Codes in vectors of 32 bytes, and eight f32 accumulators.
 pub(super) struct Wide<P>(PhantomData<P>);
 
 impl<P: Extra> Codes for Wide<P> {
@@ -183,8 +184,8 @@ impl<P: Extra> Codes for Wide<P> {
     }
     #[inline(always)]
     unsafe fn pairs(p: *const u8, stride: usize, count: usize) -> [__m256; 2] {
-        // SAFETY: the contract of `Codes`: four bytes at each place. Packing keeps to the halves
-        // of the vector, so their middle parts change places.
+        // SAFETY: the contract of `Codes`: four bytes at each place. Packing works within each half
+        // of the vector, so the middle quarters are swapped.
         unsafe {
             let both = P::words(p, stride, count);
             let first = _mm256_and_si256(both, _mm256_set1_epi32(0xffff));
@@ -277,8 +278,8 @@ impl<P: Extra> Codes for Wide<P> {
     }
     #[inline(always)]
     unsafe fn dot_signed(acc: __m256, w: __m256i, x: __m256i, scale: f32) -> __m256 {
-        // SAFETY: the contract of `Codes`. The sign of the code goes to the other number, which is
-        // never -128.
+        // SAFETY: the contract of `Codes`. The sign of the code moves to the other operand, which
+        // is never -128.
         unsafe { Self::dot(acc, _mm256_abs_epi8(w), _mm256_sign_epi8(x, w), scale) }
     }
     #[inline(always)]
@@ -356,7 +357,8 @@ macro_rules! lanes {
     };
 }
 
-/// See [`Lanes::turn`]: interleaves halves of four rows with the other four, then pairs and fours.
+/// Implements [`Lanes::turn`]: joins row `i` with row `i + 4`, then interleaves words in pairs and
+/// fours.
 ///
 /// # Safety
 /// The contract of [`Lanes`].
@@ -389,7 +391,7 @@ unsafe fn turn(rows: [*const u8; 8], flip: u32, to: *mut u8, stride: usize) {
     }
 }
 
-/// Adds the products of biased codes with four bytes: one instruction.
+/// Adds to `acc` the products of biased codes and the four bytes `x`, in one instruction.
 ///
 /// # Safety
 /// The contract of [`Lanes`].
@@ -399,7 +401,8 @@ unsafe fn dot_sixteen(acc: __m512i, w: __m512i, x: i32, _signed: bool) -> __m512
     unsafe { _mm512_dpbusd_epi32(acc, w, _mm512_set1_epi32(x)) }
 }
 
-/// The same by 16-bit pairs. The sign of a code moves to the other operand, which is never -128.
+/// Adds to `acc` the products of codes and the four bytes `x`, by 16-bit sums of pairs. The sign of
+/// a code moves to `x`, which is never -128.
 ///
 /// # Safety
 /// The contract of [`Lanes`].
@@ -433,40 +436,40 @@ lanes!(
     ]
 );
 
-/// Products of many rows of x.
+/// Computes the products of many rows of x.
 ///
 /// # Safety
-/// The contract of `product`, and the machine has the instructions.
+/// Same as [`product`]; in addition, the CPU must support this function's target features.
 #[target_feature(enable = "avx2,fma,f16c")]
 unsafe fn eight(one: &IntProduct, m: usize, sums: *mut f32, packing: &Packing) {
     // SAFETY: the caller's contract.
     unsafe { product::<Eight>(&IntTiles { one: *one, m, sums }, packing) }
 }
 
-/// Products of many rows of x.
+/// Computes the products of many rows of x.
 ///
 /// # Safety
-/// The contract of `product`, and the machine has the instructions.
+/// Same as [`product`]; in addition, the CPU must support this function's target features.
 #[target_feature(enable = "avx512vnni,avx512vl,avx512bw,avx512f,avx2,fma,f16c")]
 unsafe fn sixteen(one: &IntProduct, m: usize, sums: *mut f32, packing: &Packing) {
     // SAFETY: the caller's contract.
     unsafe { product::<Sixteen>(&IntTiles { one: *one, m, sums }, packing) }
 }
 
-/// Products of one row of x with the bits of [`eight`].
+/// Computes the products of one row of x, bit-identical to [`eight`].
 ///
 /// # Safety
-/// The contract of `gemv::product`, and the machine has the instructions.
+/// Same as [`gemv::product`]; in addition, the CPU must support this function's target features.
 #[target_feature(enable = "avx2,fma,f16c")]
 unsafe fn one_as_eight(task: &IntProduct, packing: &Packing) {
     // SAFETY: the caller's contract.
     unsafe { gemv::product::<Wide<Pairs>, { Eight::MOVED }>(task, packing) }
 }
 
-/// Products of one row of x with the bits of [`sixteen`].
+/// Computes the products of one row of x, bit-identical to [`sixteen`].
 ///
 /// # Safety
-/// The contract of `gemv::product`, and the machine has the instructions.
+/// Same as [`gemv::product`]; in addition, the CPU must support this function's target features.
 #[target_feature(enable = "avx512vnni,avx512vl,avx512bw,avx512f,avx2,fma,f16c")]
 unsafe fn one_as_sixteen(task: &IntProduct, packing: &Packing) {
     // SAFETY: the caller's contract.

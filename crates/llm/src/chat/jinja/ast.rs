@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-/// A whole template.
+/// A parsed template.
 #[derive(Debug)]
 pub(in crate::chat) struct Ast {
     pub(super) body: Vec<Node>,
@@ -20,16 +20,16 @@ pub(super) enum Stmt {
     Text(Arc<str>),
     Emit(Vec<Expr>),
     For(Arc<For>),
-    /// Tests and bodies in order, then `else`.
+    /// Conditions with their bodies, in order, and the body of `else`.
     If(Vec<(Expr, Vec<Node>)>, Vec<Node>),
     Set(Target, Expr),
-    /// The filters apply to [`Expr::Block`].
+    /// The expression, if any, applies filters to [`Expr::Block`].
     SetBlock(Target, Option<Expr>, Vec<Node>),
     FilterBlock(Expr, Vec<Node>),
     With(Vec<(Target, Expr)>, Vec<Node>),
     Macro(Arc<Macro>),
     CallBlock(Expr, Arc<Macro>),
-    /// `{% generation %}`: output unchanged, with its own scope.
+    /// The body of `{% generation %}`, which has a scope of its own.
     Scope(Vec<Node>),
     Break,
     Continue,
@@ -49,18 +49,19 @@ pub(in crate::chat) struct For {
 #[derive(Debug)]
 pub(super) enum Target {
     Name(Arc<str>),
-    /// An attribute of a namespace.
+    /// An attribute of a namespace: the name of the namespace, then that of the attribute.
     Attr(Arc<str>, Arc<str>),
     Several(Vec<Target>),
 }
 
-/// A macro, or the body of a `call`.
+/// A macro, or the body of a `call` block.
 #[derive(Debug)]
 pub(in crate::chat) struct Macro {
     pub(super) name: Arc<str>,
     pub(super) params: Vec<(Arc<str>, Option<Expr>)>,
     pub(super) body: Vec<Node>,
-    /// Whether its body reads these names, which decides the accepted arguments.
+    /// Whether the body reads `caller`. Like the next two fields, it decides which arguments are
+    /// accepted.
     pub(super) uses_caller: bool,
     pub(super) uses_varargs: bool,
     pub(super) uses_kwargs: bool,
@@ -84,7 +85,7 @@ pub(super) enum Expr {
     Float(f64),
     Text(Arc<str>),
     Name(Arc<str>),
-    /// The body of a block that a filter applies to.
+    /// The output of the block that a filter applies to.
     Block,
     Tuple(Vec<Expr>),
     List(Vec<Expr>),
@@ -97,7 +98,7 @@ pub(super) enum Expr {
     Or(Box<Expr>, Box<Expr>),
     Concat(Vec<Expr>),
     Compare(Box<Expr>, Vec<(Compare, Expr)>),
-    /// Test, then, else.
+    /// Condition, value if true, value if false.
     Cond(Box<Expr>, Box<Expr>, Option<Box<Expr>>),
     Filter(Box<Expr>, Arc<str>, Box<Args>),
     Test(Box<Expr>, Arc<str>, Box<Args>),

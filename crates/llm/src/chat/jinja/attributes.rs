@@ -1,4 +1,4 @@
-//! Attributes, subscripts and slices.
+//! Evaluates attributes, subscripts and slices.
 
 use std::rc::Rc;
 
@@ -7,7 +7,7 @@ use super::ops::{self, defined};
 use super::text::{Builder, Text};
 use super::value::{Dict, Loop, Object, Value, range_len};
 
-/// Attributes of Python's types; unsupported ones are refused when called.
+/// Methods of Python's `str`; unsupported ones are refused when called.
 const OF_TEXT: [&str; 47] = [
     "capitalize",
     "casefold",
@@ -86,7 +86,7 @@ const CHANGING: [&str; 12] = [
     "add",
 ];
 
-/// The Python attribute of a value.
+/// Returns a Python attribute of a value, if it has one with this name.
 fn own(value: &Value, name: &str) -> Result<Option<Value>> {
     let method = |names: &[&str]| {
         let made = || Value::Object(Object::Method(Rc::new((value.clone(), name.into()))));
@@ -187,7 +187,7 @@ fn missing(value: &Value, name: &str) -> Value {
     Value::undefined(format!("'{} object' has no attribute '{name:.60}'", value.type_name()))
 }
 
-/// A Python attribute only, as in the filter `attr`.
+/// Returns a Python attribute, never an item, as the filter `attr` does.
 pub(super) fn own_attribute(value: &Value, name: &str) -> Result<Value> {
     match value {
         // Attributes of a namespace exist only as items.
@@ -196,7 +196,7 @@ pub(super) fn own_attribute(value: &Value, name: &str) -> Result<Value> {
     }
 }
 
-/// `value.name`: an attribute first, then an item.
+/// Evaluates `value.name`: an attribute first, then an item.
 pub(super) fn attribute(value: &Value, name: &str, meter: &Meter) -> Result<Value> {
     meter.step(1)?;
     defined(value)?;
@@ -218,7 +218,7 @@ fn by_name(dict: &Dict, name: &str, meter: &Meter) -> Result<Option<Value>> {
     Ok(dict.pairs.iter().find(|(key, _)| is(key)).map(|(_, value)| value.clone()))
 }
 
-/// `value[key]`: an item first, then an attribute.
+/// Evaluates `value[key]`: an item first, then an attribute.
 pub(super) fn item(value: &Value, key: &Value, meter: &Meter) -> Result<Value> {
     meter.step(1)?;
     defined(value)?;
@@ -268,7 +268,8 @@ fn index(at: i128, len: usize) -> Option<usize> {
     usize::try_from(at).ok().filter(|at| *at < len)
 }
 
-/// Start, end and step of a slice of `len` items. `None` for bounds of another type.
+/// Returns the start, end and step of a slice of a sequence of `len` items; `None` if one is
+/// not an integer.
 fn bounds(parts: &[Option<Value>; 3], len: usize) -> Result<Option<(i128, i128, i128)>> {
     let part = |at: usize| match &parts[at] {
         None | Some(Value::None) => Some(None),
@@ -289,7 +290,7 @@ fn bounds(parts: &[Option<Value>; 3], len: usize) -> Result<Option<(i128, i128, 
     Ok(Some((start, stop, step)))
 }
 
-/// `value[start:stop:step]`.
+/// Evaluates `value[start:stop:step]`.
 pub(super) fn slice(value: &Value, parts: &[Option<Value>; 3], meter: &Meter) -> Result<Value> {
     defined(value)?;
     let len = match value {

@@ -1,4 +1,4 @@
-//! Arguments, and the functions available to a template.
+//! Checks the arguments of calls, and evaluates the functions that a template can call.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -21,10 +21,10 @@ pub(super) struct Given {
 }
 
 impl Given {
-    /// The arguments, bound to the names of the parameters.
+    /// Binds the arguments to the named parameters; `None` for a parameter without an argument.
     ///
     /// # Errors
-    /// For too many arguments, an unknown name, or a parameter given twice.
+    /// A fault for too many arguments, an unknown name, or a parameter that is given twice.
     pub(super) fn bind<const N: usize>(
         &self,
         what: &str,
@@ -48,7 +48,8 @@ impl Given {
         Ok(bound)
     }
 
-    /// Positional arguments only, from `least` to `most`.
+    /// Returns the arguments of a function that takes `least` to `most` positional ones and no
+    /// named ones.
     pub(super) fn between(&self, what: &str, least: usize, most: usize) -> Result<&[Value]> {
         let count = self.positional.len();
         match self.named.first() {
@@ -61,19 +62,19 @@ impl Given {
     }
 }
 
-/// A required parameter.
+/// Returns a required argument, or a fault if it is missing.
 pub(super) fn wanted(value: Option<Value>, what: &str) -> Result<Value> {
     value.ok_or_else(|| error(format!("{what}: an argument is missing")))
 }
 
-/// A count; negative values become 0.
+/// Converts a value to a count; negative values become 0.
 pub(super) fn count_of(value: &Value, what: &str) -> Result<usize> {
     ops::defined(value)?;
     let number = value.as_int().ok_or_else(|| error(format!("{what}: not an integer")))?;
     Ok(usize::try_from(number.max(0)).unwrap_or(usize::MAX))
 }
 
-/// The pairs of the arguments of `dict`.
+/// Returns the key-value pairs that the arguments of `dict` describe.
 pub(super) fn pairs_of(given: &Given, meter: &Meter) -> Result<Vec<(Value, Value)>> {
     let mut pairs = Vec::new();
     match given.positional.as_slice() {
@@ -125,7 +126,7 @@ impl Run<'_> {
                 if given.positional.is_empty() || !given.named.is_empty() {
                     return fault("cycler: at least one item has to be provided");
                 }
-                // Its depth is checked when it is put into a container.
+                // The depth of the cycler is checked when it is put into a container.
                 let items = Value::list(given.positional.clone(), meter)?.iterate(meter)?;
                 Ok(Value::Object(Object::Cycler(Rc::new((items, Cell::new(0))))))
             }
@@ -156,7 +157,7 @@ impl Run<'_> {
     }
 }
 
-/// Refuses a name that a namespace cannot have.
+/// Refuses the name of an attribute that a namespace cannot have: one that begins with `_`.
 pub(super) fn check_name(name: &str) -> Result<()> {
     match name.starts_with('_') {
         true => fault(format!("namespace: a name that begins with _, {name:.40?}")),

@@ -1,4 +1,4 @@
-//! Jinja2's tests: the operand of `is`.
+//! Jinja2's tests: the right-hand side of `is`.
 
 use super::ast::{Binary, Compare};
 use super::call::{Given, wanted};
@@ -134,7 +134,8 @@ impl Run<'_> {
     }
 }
 
-/// Whether all cased letters have this case, and there is at least one.
+/// Returns whether a string has cased letters and all of them are uppercase, or lowercase if
+/// `upper` is false.
 pub(super) fn is_case(text: &str, upper: bool) -> bool {
     let mut any = false;
     for c in text.chars() {
@@ -148,7 +149,7 @@ pub(super) fn is_case(text: &str, upper: bool) -> bool {
     any
 }
 
-/// Whether two values are the same object.
+/// Returns whether two values are the same object.
 fn same(a: &Value, b: &Value) -> Result<bool> {
     match (a, b) {
         (Value::None | Value::Bool(_), _) | (_, Value::None | Value::Bool(_)) => Ok(match (a, b) {

@@ -14,7 +14,7 @@ fn escaped(c: char) -> Option<&'static str> {
     })
 }
 
-/// The escaped text; unchanged if it is already escaped, unless `again`.
+/// Escapes a string. A string that is already escaped stays unchanged unless `again` is set.
 pub(super) fn escape(text: &Text, again: bool, meter: &Meter) -> Result<Text> {
     if text.markup && !again {
         return Ok(text.clone());

@@ -19,9 +19,10 @@ pub(super) struct Run<'a> {
     pub(super) now: Option<SystemTime>,
     pub(super) scope: Rc<Scope>,
     pub(super) out: Builder,
-    /// Bodies of blocks with filters.
+    /// Outputs of the enclosing blocks to which a filter is being applied, innermost last.
     pub(super) blocks: Vec<Value>,
-    /// Possible reference cycles, emptied at the end.
+    /// Namespaces, which may form reference cycles; emptied at the end, as are the scopes of
+    /// macros.
     pub(super) namespaces: Vec<Names>,
     pub(super) scopes: Vec<Rc<Scope>>,
 }
@@ -119,7 +120,8 @@ impl Run<'_> {
         Value::dict(made, self.meter)
     }
 
-    /// Left operands may nest deeply, so a loop avoids recursion.
+    /// Evaluates a chain of binary operators. Left operands may nest deeply, so a loop avoids
+    /// recursion.
     fn binary(&mut self, expr: &Expr) -> Result<Value> {
         let mut rest: Vec<(Binary, &Expr)> = Vec::new();
         let mut first = expr;
@@ -248,7 +250,7 @@ impl Run<'_> {
         })
     }
 
-    /// Calls a value.
+    /// Calls a macro, function, method, loop or joiner.
     pub(super) fn call(&mut self, called: &Value, given: Given) -> Result<Value> {
         self.meter.enter()?;
         let value = match called {

@@ -82,7 +82,7 @@ impl Run<'_> {
         Ok(Flow::Next)
     }
 
-    /// A body that no `break` or `continue` may leave.
+    /// Runs a body that no `break` or `continue` may leave.
     fn whole(&mut self, body: &[Node]) -> Result<()> {
         match self.body(body)? {
             Flow::Next => Ok(()),
@@ -123,7 +123,7 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// The output of a body, as a value.
+    /// Runs `work` and returns its output as a value.
     fn written(&mut self, work: impl FnOnce(&mut Self) -> Result<()>) -> Result<Value> {
         let outer = std::mem::take(&mut self.out);
         let done = work(self);
@@ -145,7 +145,7 @@ impl Run<'_> {
     fn with(&mut self, pairs: &[(Target, Expr)], body: &[Node]) -> Result<()> {
         let inner = Scope::within(&self.scope);
         for (target, value) in pairs {
-            // Values see the names around the block, not each other.
+            // Values see the names outside the block, not those of each other.
             let value = self.eval(value)?;
             self.within(inner.clone(), |run| run.assign(target, value))?;
         }
@@ -196,7 +196,7 @@ impl Run<'_> {
         self.turns(made, &around, &iter, 0)
     }
 
-    /// Runs the body of a loop for each item.
+    /// Runs the body of a loop for each item, or `else` if there are none.
     fn turns(
         &mut self,
         made: &Arc<For>,
@@ -241,7 +241,7 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// `loop(items)`: runs the body of a recursive loop again and returns its output.
+    /// Runs `loop(items)`: repeats a recursive loop for these items and returns its output.
     pub(super) fn call_loop(&mut self, state: &Loop, given: &Given) -> Result<Value> {
         let Some((made, around)) = &state.again else {
             return fault("the loop must have the 'recursive' marker to be called recursively");

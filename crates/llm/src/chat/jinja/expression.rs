@@ -16,7 +16,8 @@ impl Parser {
         Ok(parsed)
     }
 
-    /// An expression, or several separated by commas: a tuple.
+    /// Parses an expression, or a tuple of several separated by commas. `conditional` allows
+    /// `a if b`; the names in `ends` end the tuple.
     pub(super) fn tuple(&mut self, conditional: bool, ends: &[&str]) -> Parsed<Expr> {
         self.tuple_in(conditional, ends, false)
     }
@@ -293,7 +294,7 @@ impl Parser {
         }
     }
 
-    /// After `[`.
+    /// Parses the rest of a subscript or slice, after `[`.
     fn subscript(&mut self, value: Expr) -> Parsed<Expr> {
         if self.skip_sign("]") {
             return Ok(Expr::Item(Box::new(value), Box::new(Expr::Tuple(Vec::new()))));
@@ -365,7 +366,7 @@ impl Parser {
         Ok(args)
     }
 
-    /// Filters after a value; `inline` if the first has no `|` before it.
+    /// Parses the filters after a value; `inline` is set if the first has no `|` before it.
     pub(super) fn filters(&mut self, mut value: Expr, mut inline: bool) -> Parsed<Expr> {
         while inline || self.skip_sign("|") {
             inline = false;
@@ -382,7 +383,7 @@ impl Parser {
         Ok(value)
     }
 
-    /// After `is`.
+    /// Parses the rest of a test, after `is`.
     fn test(&mut self, value: Expr) -> Parsed<Expr> {
         let negated = self.skip_name("not");
         let name = self.name()?;

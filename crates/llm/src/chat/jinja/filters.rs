@@ -1,4 +1,4 @@
-//! Jinja2's filters: the list, and those of one value.
+//! Jinja2's filters: the dispatch of all filters, and the implementation of those of single values.
 
 use super::call::{Given, wanted};
 use super::escape::escape;
@@ -163,7 +163,7 @@ impl Run<'_> {
     }
 }
 
-/// Refuses digits of other scripts, which Python accepts.
+/// Refuses non-ASCII digits, which Python accepts.
 fn check_digits(text: &str) -> Result<()> {
     match text.chars().any(|c| !c.is_ascii() && c.is_numeric()) {
         true => fault("digits of other scripts are not supported"),
@@ -171,7 +171,7 @@ fn check_digits(text: &str) -> Result<()> {
     }
 }
 
-/// `float(value)`; `None` if Python raises a type or value error.
+/// Evaluates `float(value)`; `None` if Python raises a type or value error.
 pub(super) fn to_float(value: &Value) -> Result<Option<f64>> {
     Ok(match value {
         Value::Str(text) => {
@@ -200,7 +200,7 @@ fn parse_float(text: &str) -> Option<f64> {
     is_number.then(|| text.to_ascii_lowercase().parse().ok()).flatten()
 }
 
-/// `int(text, base)`.
+/// Evaluates `int(text, base)`; `None` if Python raises a value error.
 fn parse_int(text: &str, base: u32) -> Result<Option<i128>> {
     let text = text.trim();
     let (negative, digits) = match text.strip_prefix('-') {
@@ -311,7 +311,7 @@ fn round(value: &Value, given: &Given) -> Result<Value> {
             Some(_) => fault("round: an integer with a negative precision is not supported"),
             None if places < 0 => fault("round: a negative precision is not supported"),
             None if !number.is_finite() => Ok(Value::Float(number)),
-            // Exact decimal digits, ties to even, as Python rounds.
+            // Formats the exact decimal digits, with ties to even, as Python rounds.
             None => {
                 let text = format!("{number:.*}", places as usize);
                 Ok(Value::Float(text.parse().map_err(|_| error("round: no number"))?))

@@ -12,7 +12,7 @@ use super::print::{str_into, text_of};
 use super::text::Builder;
 use super::value::{Items, Value};
 
-/// The value of `attribute=`: parts separated by dots.
+/// The argument `attribute` of a filter, split at dots.
 pub(super) struct Path(Vec<Value>);
 
 impl Path {
@@ -50,7 +50,7 @@ impl Path {
     }
 }
 
-/// A text in lower case, unless `case_sensitive`.
+/// Converts a string to lower case, unless `case_sensitive` is set.
 fn folded(value: Value, case_sensitive: bool) -> Value {
     match &value {
         Value::Str(text) if !case_sensitive => {
@@ -64,7 +64,7 @@ fn is_true(value: Option<Value>) -> bool {
     value.is_some_and(|value| value.is_true())
 }
 
-/// Sorts by keys, with Python's order and errors.
+/// Sorts key-value pairs by key, with Python's order and errors, and returns the values.
 pub(super) fn sorted(
     mut pairs: Vec<(Value, Value)>,
     reverse: bool,

@@ -1,4 +1,4 @@
-//! Jinja2's filters of text.
+//! Jinja2's filters of strings.
 
 use super::call::{Given, count_of, wanted};
 use super::eval::Run;
@@ -42,7 +42,7 @@ impl Run<'_> {
                 let old = text_of(&wanted(old, name)?, meter)?;
                 let new = text_of(&wanted(new, name)?, meter)?;
                 let count = count.and_then(|count| count.as_int()).unwrap_or(-1);
-                // Without escaping, all of them are plain.
+                // Autoescape is off, so all three count as plain strings.
                 let text = text()?.with_markup(false);
                 replace(&text, &old, &new, count, meter).map(Value::Str)
             }
@@ -60,7 +60,7 @@ impl Run<'_> {
     }
 }
 
-/// Alignment of a text in its field.
+/// Alignment of a string in its field.
 #[derive(Clone, Copy, PartialEq)]
 pub(super) enum Side {
     Left,
@@ -68,7 +68,7 @@ pub(super) enum Side {
     Both,
 }
 
-/// A text padded to `width` characters.
+/// Pads a string to `width` characters.
 pub(super) fn padded(
     text: &Text,
     width: usize,
@@ -82,7 +82,7 @@ pub(super) fn padded(
     if missing > MAX_FIELD {
         return fault(format!("a field of width {width} is beyond the limit"));
     }
-    // An odd padding has its larger part in front if the width is odd, as in Python.
+    // Of an odd padding, the larger half comes first if the width is odd, as in Python.
     let before = match side {
         Side::Left => 0,
         Side::Right => missing,
@@ -116,12 +116,12 @@ fn title(text: &Text, meter: &Meter) -> Result<Text> {
     Ok(text.derive(&made))
 }
 
-/// White space in Python's sense.
+/// Returns whether Python counts a character as white space.
 pub(super) fn is_space(c: char) -> bool {
     c.is_whitespace() || ('\u{1c}'..='\u{1f}').contains(&c)
 }
 
-/// The lines of a text, each without and with its end.
+/// Splits a string into lines, and returns each without and with its line end.
 pub(super) fn lines(text: &str) -> Vec<(&str, &str)> {
     let mut lines = Vec::new();
     let mut from = 0;
@@ -165,7 +165,7 @@ fn indent(value: &Value, given: &Given, meter: &Meter) -> Result<Value> {
     let (first, blank) = (first.is_some_and(|v| v.is_true()), blank.is_some_and(|v| v.is_true()));
     let source = text.as_str();
     let mut lines = lines(source);
-    // Python appends a line end, so a text that ends with one has an empty last line.
+    // Python appends a line end, so a string that ends with one has an empty last line.
     if source.is_empty() || lines.last().is_some_and(|(bare, whole)| bare.len() < whole.len()) {
         lines.push(("", ""));
     }

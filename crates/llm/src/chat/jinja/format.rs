@@ -17,11 +17,11 @@ struct Fields<'a> {
     given: &'a Given,
     /// The next automatic number.
     next: usize,
-    /// Whether fields are numbered explicitly, once known.
+    /// Whether fields are numbered explicitly; `None` before the first numbered field.
     numbered: Option<bool>,
 }
 
-/// The text with its fields filled.
+/// Fills in the replacement fields of a string.
 pub(super) fn format(text: &Text, given: &Given, meter: &Meter) -> Result<Text> {
     let mut fields = Fields { given, next: 0, numbered: None };
     let mut out = Builder::default();
@@ -78,7 +78,8 @@ fn fill(
     Ok(())
 }
 
-/// The contents of braces: a name, `!r`, and `:` with a format specification.
+/// Formats a replacement field: a name, a conversion such as `!r`, and a format specification after
+/// `:`.
 fn field(
     whole: &Text,
     inside: &str,
@@ -86,7 +87,7 @@ fn field(
     depth: usize,
     meter: &Meter,
 ) -> Result<Text> {
-    // Inside a bracket, other signs are literal.
+    // Inside brackets, `!` and `:` are literal.
     let mut in_bracket = false;
     let split = inside.char_indices().find(|(_, c)| {
         match c {
@@ -133,7 +134,7 @@ fn field(
     laid_out(&value, &spelled.text, meter)
 }
 
-/// The value that a field names.
+/// Returns the value that the name of a replacement field refers to.
 fn named(name: &str, fields: &mut Fields<'_>, meter: &Meter) -> Result<Value> {
     let first_end = name.find(['.', '[']).unwrap_or(name.len());
     let (first, mut rest) = name.split_at(first_end);
@@ -189,7 +190,7 @@ fn named(name: &str, fields: &mut Fields<'_>, meter: &Meter) -> Result<Value> {
     Ok(value)
 }
 
-/// `[[fill]align][sign][#][0][width][,][.precision][type]`.
+/// A format specification: `[[fill]align][sign][#][0][width][,][.precision][type]`.
 #[derive(Debug, Default)]
 struct Spec {
     fill: Option<char>,
@@ -255,7 +256,7 @@ fn spec_of(text: &str) -> Result<Spec> {
     Ok(spec)
 }
 
-/// A value formatted by a specification.
+/// Formats a value by a format specification.
 pub(super) fn laid_out(value: &Value, spec: &str, meter: &Meter) -> Result<Text> {
     if spec.is_empty() {
         return text_of(value, meter);
@@ -356,7 +357,7 @@ fn float(number: f64, spec: &Spec, meter: &Meter) -> Result<Text> {
         (None, 'f' | 'F') => fixed(size, precision, spec.alternate),
         (None, '%') => fixed(size * 100.0, precision, spec.alternate),
         (None, 'g' | 'G' | 'n') => general(size, precision, spec.alternate),
-        // As `str`, or with the given precision, and always a decimal point.
+        // Like `str`, or with the given precision; always with a decimal point.
         (None, _) => match spec.precision {
             None => float_text(size),
             Some(precision) => {
@@ -389,7 +390,8 @@ fn float(number: f64, spec: &Spec, meter: &Meter) -> Result<Text> {
     padded(sign_of(negative, spec), &Text::own(&digits), spec, '>', meter)
 }
 
-/// Python's output if the precision leaves no digits after the point.
+/// Formats a float in scientific notation without trailing zeros: Python's choice for a format
+/// without a type if `precision` leaves no digits after the point.
 fn scientific_short(size: f64, precision: usize) -> String {
     let text = scientific(size, precision.max(1) - 1, false);
     let (digits, exponent) = text.split_once('e').unwrap_or((&text, "+00"));

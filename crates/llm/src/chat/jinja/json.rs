@@ -1,5 +1,5 @@
-//! `tojson` as `transformers` defines it: Python's `json.dumps` with `ensure_ascii=False`, so
-//! spaces after separators, and no HTML escapes.
+//! `tojson` as `transformers` defines it: Python's `json.dumps` with `ensure_ascii=False`, hence
+//! with spaces after separators and without HTML escapes.
 
 use super::call::Given;
 use super::filters_list::sorted;
@@ -11,7 +11,7 @@ use super::value::Value;
 const MAX_INDENT: usize = 16;
 const MAX_SEPARATOR: usize = 16;
 
-/// Layout of the output.
+/// Formatting options of the output.
 struct Style {
     indent: Option<String>,
     item: Text,
@@ -20,10 +20,11 @@ struct Style {
     ascii: bool,
 }
 
-/// A value as JSON.
+/// Converts a value to JSON.
 ///
 /// # Errors
-/// An option of the wrong type or beyond its limit, or a value without a JSON form.
+/// A fault for an option of the wrong type or beyond its limit, and for a value without a JSON
+/// form.
 pub(super) fn to_json(value: &Value, given: &Given, meter: &Meter) -> Result<Text> {
     let names = ["ensure_ascii", "indent", "separators", "sort_keys"];
     let [ascii, indent, separators, sort] = given.bind("tojson", names)?;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-/// Maximum tokens of one tag: bounds the depth of an expression's tree.
+/// Maximum number of tokens in one tag; bounds the depth of an expression's tree.
 const MAX_TAG_TOKENS: usize = 1000;
 
 #[derive(Clone, Debug, PartialEq)]
@@ -20,7 +20,7 @@ pub(super) enum Token {
     End,
 }
 
-/// The longest first.
+/// Operators and delimiters, longer ones before their prefixes.
 const SIGNS: [&str; 26] = [
     "//", "**", "==", "!=", ">=", "<=", "+", "-", "/", "*", "%", "~", "[", "]", "(", ")", "{", "}",
     ">", "<", "=", ".", ":", "|", ",", ";",
@@ -32,7 +32,7 @@ pub(super) struct SyntaxError {
     pub(super) what: String,
 }
 
-/// The tokens of a template, each with its line.
+/// Splits a template into tokens, each with its line.
 pub(super) fn tokens(source: &str) -> Result<Vec<(Token, u32)>, SyntaxError> {
     let mut source = source.replace("\r\n", "\n").replace('\r', "\n");
     if source.ends_with('\n') {
@@ -49,7 +49,7 @@ struct Lexer<'a> {
     source: &'a str,
     at: usize,
     line: u32,
-    /// Whether the last text ended a line.
+    /// Whether the text consumed last ended a line; true at the start of the template.
     line_starts: bool,
     out: Vec<(Token, u32)>,
 }
@@ -106,7 +106,7 @@ impl<'a> Lexer<'a> {
         Ok(())
     }
 
-    /// The text before a tag, without the white space that the tag strips.
+    /// Emits the text before a tag, without the white space that the tag strips.
     fn data(&mut self, len: usize, sign: &str, control: Option<char>) {
         let text = &self.rest()[..len];
         let kept = match control {
@@ -117,7 +117,7 @@ impl<'a> Lexer<'a> {
         if !kept.is_empty() {
             self.push(Token::Data(kept.to_owned()));
         }
-        // The stripped space belongs to the tag, so it starts no line.
+        // The stripped white space belongs to the tag, so no line starts after it.
         self.line += text.matches('\n').count() as u32;
         self.at += len;
         self.line_starts = false;
@@ -132,7 +132,8 @@ impl<'a> Lexer<'a> {
         }
     }
 
-    /// After a block or comment: strips the line end, or all white space if the tag says so.
+    /// Strips all white space after a tag that ends with `-`, or only the line end if `trims` is
+    /// set.
     fn after(&mut self, control: Option<char>, trims: bool) {
         match control {
             Some('-') => {
@@ -155,7 +156,7 @@ impl<'a> Lexer<'a> {
         Ok(())
     }
 
-    /// Whether the tag is `raw`; if so, reads the text up to `endraw`.
+    /// Returns whether the tag is `raw`; if so, consumes the text through `endraw`.
     fn raw(&mut self) -> Result<bool, SyntaxError> {
         let tag = self.rest().trim_start();
         let Some(tag) = tag.strip_prefix("raw") else { return Ok(false) };
@@ -191,7 +192,7 @@ impl<'a> Lexer<'a> {
         self.fail("raw does not end")
     }
 
-    /// The inside of a tag and its end.
+    /// Reads the tokens inside a tag, and its end.
     fn tag(&mut self, block: bool) -> Result<(), SyntaxError> {
         let first = self.out.len();
         let mut open: Vec<&'static str> = Vec::new();
@@ -237,7 +238,7 @@ impl<'a> Lexer<'a> {
         }
     }
 
-    /// Whether the tag ends here; if so, consumes the end.
+    /// Returns whether the tag ends here; if so, consumes its end.
     fn tag_end(&mut self, block: bool) -> bool {
         let rest = self.rest();
         let control = rest.chars().next().filter(|c| *c == '-' || (*c == '+' && block));
@@ -336,7 +337,7 @@ impl<'a> Lexer<'a> {
     }
 }
 
-/// The value of an escaped string literal, by Python's rules.
+/// Replaces the escapes of a string literal, by Python's rules.
 fn unescape(text: &str) -> Result<String, String> {
     let mut out = String::with_capacity(text.len());
     let mut chars = text.chars().peekable();
@@ -384,7 +385,8 @@ fn unescape(text: &str) -> Result<String, String> {
                 out.push('\\');
                 Some(c)
             }
-            // Python has already escaped the character, and reads two backslashes.
+            // Jinja2 has already replaced the character with an escape, whose backslash this one
+            // escapes.
             c => {
                 let code = u32::from(c);
                 out.push_str(&match code {

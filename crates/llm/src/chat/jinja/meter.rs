@@ -1,16 +1,18 @@
-//! Limits of a render, and its errors.
+//! Limits the steps, bytes and nesting of a render, and defines its errors.
 
 use std::cell::Cell;
 
-/// Bytes charged per value, about its size in memory without text.
+/// Bytes charged per value: about its size in memory, without its text.
 pub(super) const NODE: u64 = 64;
-/// Maximum bytes of one value, in addition to those of the conversation.
+/// Maximum bytes of one value, plus an allowance that grows with the conversation.
 const MAX_VALUE: u64 = 512 << 10;
-/// Maximum bytes created or read, in addition to the share of the conversation.
+/// Maximum bytes created or read, plus an allowance that grows with the conversation.
 const MAX_TOTAL: u64 = 64 << 20;
-/// Maximum bytes written, including into variables.
+/// Maximum bytes written, including into variables, plus an allowance that grows with the
+/// conversation.
 const MAX_WRITTEN: u64 = 4 << 20;
-/// Maximum expressions and statements, in addition to those per message.
+/// Maximum number of evaluated expressions and statements, plus [`STEPS_PER_MESSAGE`] for each
+/// message.
 const MAX_STEPS: u64 = 400_000;
 const STEPS_PER_MESSAGE: u64 = 20_000;
 /// Maximum nesting of values.
@@ -29,18 +31,18 @@ pub(in crate::chat) enum Fault {
 
 pub(super) type Result<T> = std::result::Result<T, Fault>;
 
-/// An error of the template.
+/// Returns an error of the template.
 pub(super) fn fault<T>(what: impl Into<String>) -> Result<T> {
     Err(error(what))
 }
 
 pub(super) fn error(what: impl Into<String>) -> Fault {
-    // The text may contain names and texts of the template.
+    // The message may contain names and strings of the template, so its length is limited.
     let what: String = what.into();
     Fault::Failed(what.chars().take(300).collect(), None)
 }
 
-/// Remaining budgets.
+/// The remaining budgets of a render.
 #[derive(Debug)]
 pub(super) struct Meter {
     value: u64,
@@ -51,7 +53,7 @@ pub(super) struct Meter {
 }
 
 impl Meter {
-    /// Budgets for a conversation of this many messages and bytes.
+    /// Creates the budgets for a conversation with this number of messages and bytes.
     pub(super) fn new(messages: usize, bytes: usize) -> Meter {
         let (count, bytes) = (messages as u64, bytes as u64);
         let input = bytes.saturating_add(count.saturating_mul(8 * NODE));
@@ -65,7 +67,7 @@ impl Meter {
         }
     }
 
-    /// Charges steps.
+    /// Charges steps; a fault if they exceed the limit.
     pub(super) fn step(&self, steps: u64) -> Result<()> {
         match self.steps.get().checked_sub(steps) {
             Some(left) => {
@@ -76,7 +78,7 @@ impl Meter {
         }
     }
 
-    /// Charges bytes read.
+    /// Charges bytes that are created or read.
     pub(super) fn spend(&self, bytes: u64) -> Result<()> {
         match self.total.get().checked_sub(bytes) {
             Some(left) => {
@@ -87,7 +89,8 @@ impl Meter {
         }
     }
 
-    /// Checks the size of a text or list in bytes before it is created.
+    /// Checks and charges the size of a string or list, in bytes, before it is created. `None`
+    /// stands for a size that overflowed, which is refused.
     pub(super) fn fits(&self, bytes: Option<usize>) -> Result<()> {
         match bytes {
             Some(bytes) if bytes as u64 <= self.value => self.spend(bytes as u64 + NODE),
@@ -95,7 +98,7 @@ impl Meter {
         }
     }
 
-    /// Checks the items of a list or dictionary before it is created.
+    /// Checks and charges a list or dictionary of `count` items before it is created.
     pub(super) fn items(&self, count: usize) -> Result<()> {
         self.fits(count.checked_mul(NODE as usize))
     }

@@ -1,4 +1,4 @@
-//! Methods of Python's values: the list, and those from text to text.
+//! Methods of Python's values. Those of strings that search or classify are in `methods_find`.
 
 use super::call::{Given, count_of, wanted};
 use super::escape::joins_markup;
@@ -103,7 +103,7 @@ impl Run<'_> {
     }
 }
 
-/// `count` and `index` of a list.
+/// Evaluates the methods `count` and `index` of a sequence.
 fn place(value: &Value, name: &str, given: &Given, meter: &Meter) -> Result<Value> {
     let items = value.iterate(meter)?;
     if name == "count" {
@@ -125,7 +125,7 @@ fn place(value: &Value, name: &str, given: &Given, meter: &Meter) -> Result<Valu
     fault("index: the value is not in the list")
 }
 
-/// A text argument.
+/// Returns a string argument. `what` names the function in errors.
 pub(super) fn text_arg<'a>(value: &'a Value, what: &str) -> Result<&'a Text> {
     match value {
         Value::Str(text) => Ok(text),
@@ -232,7 +232,7 @@ fn text_method(text: &Text, name: &str, given: &Given, meter: &Meter) -> Result<
     }
 }
 
-/// The text in another case.
+/// Changes the case of a string as Python's method `name` does.
 pub(super) fn case(name: &str, text: &Text, meter: &Meter) -> Result<Text> {
     let source = text.as_str();
     meter.fits(Some(source.len()))?;
@@ -272,14 +272,14 @@ pub(super) fn case(name: &str, text: &Text, meter: &Meter) -> Result<Text> {
     Ok(text.derive(&made))
 }
 
-/// A letter in title case at the start of a word; title-case forms of ligatures and of Greek with
-/// iota subscript are not supported.
+/// Converts the first letter of a word to title case; digraph letters and extended Greek are not
+/// supported.
 fn title_letter(c: char) -> Result<String> {
     if matches!(c, '\u{1c4}'..='\u{1cc}' | '\u{1f1}'..='\u{1f3}' | '\u{1f80}'..='\u{1fff}') {
         return fault(format!("the title case of {c:?} is not supported"));
     }
     let mut upper = c.to_uppercase();
-    // Only the first of several letters is upper case.
+    // If the uppercase form has several letters, only the first stays uppercase.
     let head: String = upper.next().into_iter().collect();
     Ok(head + &upper.flat_map(char::to_lowercase).collect::<String>())
 }
@@ -295,7 +295,7 @@ pub(super) fn strip(
         None | Some(Value::None) => None,
         Some(chars) => Some(text_arg(chars, "strip")?.as_str()),
     };
-    // Every character at the ends is compared with these.
+    // Every character at the ends is compared with each of these.
     let work = text.as_str().len().saturating_mul(chars.map_or(1, |chars| chars.len() / 16 + 1));
     meter.spend(work as u64)?;
     let goes = |c: char| chars.map_or(is_space(c), |chars| chars.contains(c));
@@ -400,8 +400,8 @@ fn split(text: &Text, from_right: bool, given: &Given, meter: &Meter) -> Result<
     Value::list(parts.into_iter().map(|part| Value::Str(text.part(part))).collect(), meter)
 }
 
-/// Words between white space, with at most `most` splits; from the right, the last word comes
-/// first.
+/// Splits a string at white space, at most `most` times. With `from_right`, it splits from the
+/// right and returns the last word first.
 fn words(text: &str, most: usize, from_right: bool) -> Vec<&str> {
     let mut words = Vec::new();
     let mut rest = match from_right {

@@ -9,7 +9,7 @@ use super::print::is_printable;
 use super::text::Text;
 use super::value::Value;
 
-/// Start and end of a slice of `len` items, by Python's rules.
+/// Returns the start and end of a slice of a sequence of `len` items, by Python's rules.
 pub(super) fn bounds(parts: &[Option<Value>; 2], len: usize) -> Result<(usize, usize)> {
     let place = |part: &Option<Value>, default: usize| match part {
         None | Some(Value::None) => Ok(default),
@@ -23,7 +23,8 @@ pub(super) fn bounds(parts: &[Option<Value>; 2], len: usize) -> Result<(usize, u
     Ok((place(&parts[0], 0)?, place(&parts[1], len)?.min(len)))
 }
 
-/// The part of a text between two character indices, and its start; `None` for an invalid range.
+/// Returns the part of `text` that the second and third arguments select, and the character index
+/// of its start; `None` for an invalid range.
 fn part_of<'a>(text: &'a str, args: &[Value]) -> Result<Option<(usize, &'a str)>> {
     let parts = [args.get(1).cloned(), args.get(2).cloned()];
     if parts.iter().all(Option::is_none) {

@@ -1,15 +1,16 @@
-//! Jinja2 for chat templates: a parser and an interpreter with Python's values.
+//! Jinja2 for chat templates: a parser, and an interpreter with Python's values.
 //!
-//! A template gives the output of Jinja2 in the sandbox of `transformers`, or an error that names
-//! the unsupported feature. So values are Python's (`value`, `text`, `ops`, `print`, `attributes`),
-//! with its formatting (`printf`, `format`) and methods (`methods`, `methods_find`); filters and
-//! tests are Jinja2's (`filters`, `filters_list`, `filters_text`, `checks`), and so are its grammar
-//! (`lexer`, `parser`, `expression`) and its statements (`exec`, `eval`, `call`).
+//! A template produces the output of Jinja2 in the sandbox of `transformers`, or an error that
+//! names the unsupported feature. So values are Python's (`value`, `text`, `ops`, `print`,
+//! `attributes`), with Python's formatting (`printf`, `format`) and methods (`methods`,
+//! `methods_find`). Filters and tests are Jinja2's (`filters`, `filters_list`, `filters_text`,
+//! `checks`), and so are the grammar (`lexer`, `parser`, `expression`) and the semantics (`exec`,
+//! `eval`, `call`).
 //!
-//! Templates are untrusted. `meter` limits steps, bytes and nesting; every operation whose result
-//! is larger than its inputs asks it first. No file and no other template is read, and no value but
-//! a namespace is mutable. Text from outside of the template stays marked byte by byte (`text`), so
-//! that the tokenizer never parses a control token in it.
+//! Templates are untrusted. `meter` limits steps, bytes and nesting; an operation whose result may
+//! be larger than its inputs is checked against the limits first. No file and no other template is
+//! read, and lists and dictionaries are immutable. Text from outside the template stays marked byte
+//! by byte (`text`), so that the tokenizer never parses a control token in it.
 
 mod ast;
 mod attributes;
@@ -55,25 +56,27 @@ use scope::Scope;
 #[derive(Debug)]
 pub(super) struct Rendered {
     pub(super) text: String,
-    /// Bytes that came from outside of the template: ascending, not adjacent.
+    /// Byte ranges of `text` that came from outside the template: ascending, not adjacent.
     pub(super) outside: Vec<Range<usize>>,
 }
 
 /// The inputs of a render.
 pub(super) struct Input<'a> {
-    /// Variables and their values.
+    /// The variables of the template, with their values.
     pub(super) names: Vec<(&'a str, Value)>,
-    /// Messages and their bytes, which scale the limits.
+    /// Number of messages, which scales the limits, as `bytes` does.
     pub(super) messages: usize,
+    /// Size of the messages, in bytes.
     pub(super) bytes: usize,
-    /// The time of `strftime_now`.
+    /// The time that `strftime_now` formats; without it, calls of that function fail.
     pub(super) now: Option<SystemTime>,
 }
 
-/// Runs a template.
+/// Renders a template.
 ///
 /// # Errors
-/// Errors raised by the template, and errors of running it.
+/// [`Fault::Raised`] if the template raises an exception; [`Fault::Failed`] if it fails or exceeds
+/// a limit.
 pub(super) fn render(ast: &Ast, input: Input<'_>) -> Result<Rendered, Fault> {
     let meter = Meter::new(input.messages, input.bytes);
     let names = Scope::within(&Rc::new(Scope::default()));

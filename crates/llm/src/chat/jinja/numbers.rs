@@ -1,9 +1,10 @@
 //! Formats numbers, for `%` and `format`.
 
-/// Maximum digits after the point.
+/// Maximum precision of a float, in digits.
 pub(super) const MAX_PRECISION: usize = 300;
 
-/// `%e`: one digit, a point, `precision` digits, and the exponent in two digits or more.
+/// Formats like `%e`: one digit, a point, `precision` digits, and an exponent of at least two
+/// digits. `alternate` keeps the point if no digits follow it.
 pub(super) fn scientific(number: f64, precision: usize, alternate: bool) -> String {
     let text = format!("{number:.precision$e}");
     let (digits, exponent) = text.split_once('e').unwrap_or((&text, "0"));
@@ -13,13 +14,15 @@ pub(super) fn scientific(number: f64, precision: usize, alternate: bool) -> Stri
     format!("{digits}{point}e{sign}{:02}", exponent.unsigned_abs())
 }
 
-/// `%f`.
+/// Formats like `%f`, with `precision` digits after the point. `alternate` keeps the point if no
+/// digits follow it.
 pub(super) fn fixed(number: f64, precision: usize, alternate: bool) -> String {
     let point = if alternate && precision == 0 { "." } else { "" };
     format!("{number:.precision$}{point}")
 }
 
-/// `%g`: `precision` significant digits, without trailing zeros unless `alternate`.
+/// Formats like `%g`: `precision` significant digits, without trailing zeros unless `alternate` is
+/// set.
 pub(super) fn general(number: f64, precision: usize, alternate: bool) -> String {
     let precision = precision.max(1);
     let text = format!("{number:.*e}", precision - 1);
@@ -42,7 +45,7 @@ fn without_zeros(digits: &str) -> &str {
     }
 }
 
-/// `inf` and `nan`; `None` for a finite number.
+/// Formats infinities and NaN; `None` for a finite number.
 pub(super) fn not_finite(number: f64, upper: bool) -> Option<String> {
     let text = match number {
         n if n.is_nan() => "nan",
@@ -53,7 +56,7 @@ pub(super) fn not_finite(number: f64, upper: bool) -> Option<String> {
     Some(if upper { text.to_uppercase() } else { text.to_owned() })
 }
 
-/// Digits of a number in a base of 2, 8, 10 or 16.
+/// Formats a number in base 2 (`b`), 8 (`o`), 16 (`x`, `X`) or 10 (any other letter).
 pub(super) fn in_base(number: u128, base: char) -> String {
     match base {
         'b' => format!("{number:b}"),
@@ -64,7 +67,7 @@ pub(super) fn in_base(number: u128, base: char) -> String {
     }
 }
 
-/// Digits with a separator between groups.
+/// Inserts the separator `sign` between groups of `by` digits.
 pub(super) fn grouped(digits: &str, by: usize, sign: char) -> String {
     let mut out = String::with_capacity(digits.len() * 2);
     for (index, digit) in digits.chars().enumerate() {

@@ -1,4 +1,4 @@
-//! Arithmetic, equality and order, with Python's semantics.
+//! Arithmetic, equality and ordering, with Python's semantics.
 
 use std::cmp::Ordering;
 use std::rc::Rc;
@@ -10,10 +10,10 @@ use super::printf;
 use super::text::Builder;
 use super::value::{Dict, Object, Value, View, range_len};
 
-/// Integers up to here are exact as floats.
+/// Integers up to this magnitude are exact as floats.
 const EXACT: i128 = 1 << 53;
 
-/// An error for an undefined value.
+/// Refuses an undefined value.
 pub(super) fn defined(value: &Value) -> Result<()> {
     match value {
         Value::Undefined(what) => fault(&**what),
@@ -95,7 +95,7 @@ fn repeat(value: &Value, times: i128, meter: &Meter) -> Result<Value> {
     }
 }
 
-/// A number as a float.
+/// Converts a number to a float; `None` for other types.
 pub(super) fn float_of(value: &Value) -> Result<Option<f64>> {
     Ok(match value {
         Value::Float(number) => Some(*number),
@@ -211,7 +211,8 @@ pub(super) fn compare(op: Compare, a: &Value, b: &Value, meter: &Meter) -> Resul
     })
 }
 
-/// Exact comparison of integers and floats.
+/// Compares integers and floats exactly. The outer `None` is for other types, the inner one for
+/// NaN.
 fn numbers(a: &Value, b: &Value) -> Option<Option<Ordering>> {
     let mixed = |whole: i128, float: f64| -> Option<Ordering> {
         if whole.abs() <= EXACT || float.is_nan() || float.is_infinite() {
@@ -294,7 +295,7 @@ fn all_equal(a: &[Value], b: &[Value], meter: &Meter) -> Result<bool> {
     Ok(true)
 }
 
-/// The order of two values; `None` for NaN.
+/// Returns the order of two values; `None` for NaN. `sign` is the operator in error messages.
 pub(super) fn ordered(a: &Value, b: &Value, sign: &str, meter: &Meter) -> Result<Option<Ordering>> {
     meter.step(1)?;
     defined(a)?;
@@ -305,7 +306,7 @@ pub(super) fn ordered(a: &Value, b: &Value, sign: &str, meter: &Meter) -> Result
     match (a, b) {
         (Value::Str(x), Value::Str(y)) => {
             meter.spend(x.as_str().len().min(y.as_str().len()) as u64)?;
-            // UTF-8 has the order of code points.
+            // The byte order of UTF-8 is that of code points.
             Ok(Some(x.as_str().cmp(y.as_str())))
         }
         (Value::List(x), Value::List(y)) | (Value::Tuple(x), Value::Tuple(y)) => {
@@ -323,7 +324,7 @@ pub(super) fn ordered(a: &Value, b: &Value, sign: &str, meter: &Meter) -> Result
     }
 }
 
-/// `value in container`.
+/// Evaluates `value in container`.
 pub(super) fn contains(container: &Value, value: &Value, meter: &Meter) -> Result<bool> {
     match container {
         Value::Undefined(_) => Ok(false),
@@ -364,7 +365,7 @@ pub(super) fn contains(container: &Value, value: &Value, meter: &Meter) -> Resul
     }
 }
 
-/// The value of a key.
+/// Returns the value of a key; `None` if the dictionary does not have it.
 pub(super) fn get(dict: &Dict, key: &Value, meter: &Meter) -> Result<Option<Value>> {
     meter.step(1 + dict.pairs.len() as u64 / 8)?;
     for (known, value) in &dict.pairs {
@@ -379,7 +380,7 @@ pub(super) fn get(dict: &Dict, key: &Value, meter: &Meter) -> Result<Option<Valu
     Ok(None)
 }
 
-/// Sets the value of a key in the pairs of a future dictionary.
+/// Sets the value of a key among the pairs of a dictionary that is being built.
 pub(super) fn put(
     pairs: &mut Vec<(Value, Value)>,
     key: Value,

@@ -1,4 +1,4 @@
-//! Converts outside JSON to values, keeping the order of object keys.
+//! Converts JSON from outside the template to values, keeping the order of object keys.
 
 use std::fmt;
 
@@ -7,11 +7,12 @@ use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visi
 use super::meter::MAX_DEPTH;
 use super::value::{Value, dict_of_values};
 
-/// Maximum keys of one object.
+/// Maximum number of keys in one object.
 const MAX_NAMES: usize = 4096;
 
 impl Value {
-    /// A value from outside JSON; `None` if it is invalid or nested too deep.
+    /// Parses JSON from outside the template; `None` if it is invalid, nested too deeply or has too
+    /// many keys in an object.
     pub(in crate::chat) fn outside_json(text: &str) -> Option<Value> {
         let mut from = serde_json::Deserializer::from_str(text);
         let value = Reader { depth: 0 }.deserialize(&mut from).ok()?;

@@ -1,4 +1,4 @@
-//! Parses statements, by Jinja2's grammar.
+//! Parses statements according to Jinja2's grammar.
 
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ pub(in crate::chat) fn parse(source: &str) -> Result<Ast, SyntaxErrorText> {
     parsed.map_err(|SyntaxError { line, what }| SyntaxErrorText { line, what })
 }
 
-/// A syntax error.
+/// A syntax error and its line.
 #[derive(Debug)]
 pub(in crate::chat) struct SyntaxErrorText {
     pub(in crate::chat) line: u32,
@@ -32,7 +32,7 @@ pub(super) struct Parser {
     at: usize,
     tags: usize,
     pub(super) nested: usize,
-    /// Which of the special names each open macro has read so far.
+    /// Which of `caller`, `varargs` and `kwargs` each open macro has read so far.
     names: Vec<[bool; 3]>,
 }
 
@@ -123,7 +123,7 @@ impl Parser {
         }
     }
 
-    /// Notes a name that an expression reads.
+    /// Records that the innermost macro reads `name`, if it is `caller`, `varargs` or `kwargs`.
     pub(super) fn reads(&mut self, name: &str) {
         let at = ["caller", "varargs", "kwargs"].iter().position(|known| *known == name);
         if let (Some(at), Some(names)) = (at, self.names.last_mut()) {
@@ -131,7 +131,7 @@ impl Parser {
         }
     }
 
-    /// Statements up to a tag with one of these names, which is not consumed.
+    /// Parses statements up to a tag with one of these names; the name is not consumed.
     fn body(&mut self, ends: &[&str]) -> Parsed<Vec<Node>> {
         let mut body = Vec::new();
         loop {
@@ -171,7 +171,7 @@ impl Parser {
         }
     }
 
-    /// The body of a tag that begins here, and the tag that ends it.
+    /// Parses the rest of a tag, its body and the tag that ends the body.
     fn block(&mut self, end: &'static str) -> Parsed<Vec<Node>> {
         self.open()?;
         let body = self.body(&[end])?;
@@ -304,7 +304,7 @@ impl Parser {
 
     fn call_block(&mut self) -> Parsed<Stmt> {
         let at = self.at;
-        // The signature, if any, is parsed with the body; the call is between.
+        // The signature, if any, comes first, then the call, then the body.
         let params = match self.is_sign("(") {
             true => self.signature()?,
             false => Vec::new(),

@@ -1,10 +1,10 @@
-//! Converts values to text: Python's `str` and `repr`.
+//! Converts values to strings: Python's `str` and `repr`.
 
 use super::meter::{Meter, Result, fault};
 use super::text::{Builder, Text};
 use super::value::{Dict, Object, Value, View};
 
-/// `str(value)`.
+/// Evaluates `str(value)`.
 pub(super) fn text_of(value: &Value, meter: &Meter) -> Result<Text> {
     match value {
         Value::Str(text) => Ok(text.clone()),
@@ -108,7 +108,7 @@ fn dict_into(out: &mut Builder, dict: &Dict, meter: &Meter) -> Result<()> {
     Ok(())
 }
 
-/// The shortest digits that round-trip, in Python's notation.
+/// Formats a float with the fewest digits that round-trip, in Python's notation.
 pub(super) fn float(number: f64) -> String {
     if number.is_nan() {
         return "nan".into();
@@ -127,7 +127,7 @@ pub(super) fn float(number: f64) -> String {
     if plain.contains('.') { plain } else { format!("{plain}.0") }
 }
 
-/// A quoted text; with `ascii` only ASCII characters.
+/// Quotes a string as Python's `repr` does; with `ascii`, non-ASCII characters are escaped.
 pub(super) fn quoted(text: &str, ascii: bool) -> String {
     let quote = if text.contains('\'') && !text.contains('"') { '"' } else { '\'' };
     let mut out = String::with_capacity(text.len() + 2);
@@ -157,7 +157,8 @@ pub(super) fn quoted(text: &str, ascii: bool) -> String {
     out
 }
 
-/// Unprintable characters: Unicode categories Cc, Cf, Co, Zl, Zp and Zs.
+/// Ranges of unprintable characters: Unicode categories Cc, Cf, Co, Zl, Zp and Zs, except the
+/// space.
 const HIDDEN: [(u32, u32); 32] = [
     (0x00, 0x1f),
     (0x7f, 0xa0),

@@ -8,10 +8,10 @@ use super::print::{quoted, text_of};
 use super::text::{Builder, Text};
 use super::value::Value;
 
-/// Maximum field width.
+/// Maximum width of a field, in characters.
 pub(super) const MAX_FIELD: usize = 4096;
 
-/// The part between `%` and the conversion letter.
+/// The flags, width and precision of a field, between `%` and the conversion letter.
 #[derive(Debug, Default)]
 struct Field {
     left: bool,
@@ -40,7 +40,7 @@ impl Values<'_> {
     }
 }
 
-/// The formatted text.
+/// Evaluates `format % given`.
 pub(super) fn format(format: &Text, given: &Value, meter: &Meter) -> Result<Text> {
     let one = [given.clone()];
     let is_mapping = matches!(given, Value::Dict(_));
@@ -83,7 +83,8 @@ pub(super) fn format(format: &Text, given: &Value, meter: &Meter) -> Result<Text
     Ok(text)
 }
 
-/// The text of one field; `None` for a percent sign.
+/// Formats the field at the start of `rest`, after its `%`; `None` for a second `%`, which makes a
+/// literal percent sign.
 fn one_field(
     rest: &mut std::str::Chars<'_>,
     values: &mut Values<'_>,
@@ -224,7 +225,7 @@ fn padded(text: &Text, field: &Field, meter: &Meter) -> Result<Text> {
     out.finish(meter)
 }
 
-/// A number with its sign and padding.
+/// Combines a number's sign, digits and padding.
 fn number(sign: &str, digits: &str, field: &Field, meter: &Meter) -> Result<Text> {
     let missing = field.width.saturating_sub(sign.len() + digits.len());
     let zeros = if field.zero && !field.left { "0".repeat(missing) } else { String::new() };

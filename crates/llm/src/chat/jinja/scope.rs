@@ -1,4 +1,4 @@
-//! Names and their values.
+//! Scopes of variables.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -6,7 +6,7 @@ use std::rc::Rc;
 use super::meter::{Meter, Result};
 use super::value::Value;
 
-/// Names of a loop iteration, a macro call or the template, and the enclosing scope.
+/// The variables of a loop iteration, a macro call or the template, and the enclosing scope.
 #[derive(Debug, Default)]
 pub(in crate::chat) struct Scope {
     names: RefCell<Vec<(Rc<str>, Value)>>,

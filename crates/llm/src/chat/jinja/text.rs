@@ -1,4 +1,4 @@
-//! Taint tracking: a text with the byte ranges that came from outside of the template.
+//! Taint tracking: a string with the byte ranges that came from outside the template.
 //!
 //! A template may split, join and change the text of messages, which must never become a control
 //! token. So outside bytes are tracked through every operation: joining, splitting, replacing and
@@ -13,31 +13,32 @@ use super::meter::{Meter, Result};
 #[derive(Clone, Debug)]
 pub(in crate::chat) struct Text {
     text: Rc<str>,
-    /// Outside bytes: ascending, not empty, not adjacent.
+    /// Ranges of outside bytes: ascending, not empty, not adjacent. `None` if there are none.
     outside: Option<Rc<[Range<usize>]>>,
-    /// Whether it is HTML-escaped: Python's `Markup`.
+    /// Whether the string is HTML-escaped: Python's `Markup`.
     pub(super) markup: bool,
 }
 
 impl Text {
-    /// Text of the template.
+    /// Creates a string of the template.
     pub(super) fn own(text: &str) -> Text {
         Text { text: text.into(), outside: None, markup: false }
     }
 
-    /// Text from outside of the template.
+    /// Creates a string from outside the template.
     pub(super) fn outside(text: &str) -> Text {
         let outside = (!text.is_empty()).then(|| std::iter::once(0..text.len()).collect());
         Text { text: text.into(), outside, markup: false }
     }
 
-    /// The same text, marked as escaped or not.
+    /// Returns the same string, marked as escaped or not.
     pub(super) fn with_markup(mut self, markup: bool) -> Text {
         self.markup = markup;
         self
     }
 
-    /// The result of a character-wise operation: outside if any part of this text is.
+    /// Creates the result of an operation that changes characters: wholly outside if any byte of
+    /// this string is.
     pub(super) fn derive(&self, text: &str) -> Text {
         match self.outside {
             Some(_) => Text { markup: self.markup, ..Text::outside(text) },
@@ -62,7 +63,7 @@ impl Text {
         ranges.get(ranges.partition_point(|range| range.end <= at)).is_some_and(|r| r.start <= at)
     }
 
-    /// The part in this byte range.
+    /// Returns the substring in this byte range.
     pub(super) fn slice(&self, range: Range<usize>) -> Text {
         if range == (0..self.text.len()) {
             return self.clone();
@@ -72,7 +73,7 @@ impl Text {
         Text { markup: self.markup, ..part.unmetered() }
     }
 
-    /// The byte range of a subslice of its text.
+    /// Returns the byte range of a subslice of [`Text::as_str`]; `0..0` if it is empty.
     pub(super) fn place_of(&self, part: &str) -> Range<usize> {
         let start = (part.as_ptr() as usize).checked_sub(self.text.as_ptr() as usize);
         let place = start.map(|start| start..start + part.len());
@@ -80,13 +81,13 @@ impl Text {
         place.filter(|place| !part.is_empty() && place.end <= self.text.len()).unwrap_or(0..0)
     }
 
-    /// A subslice of [`Text::as_str`].
+    /// Returns a subslice of [`Text::as_str`] with its outside bytes.
     pub(super) fn part(&self, part: &str) -> Text {
         self.slice(self.place_of(part))
     }
 }
 
-/// A text builder.
+/// Builds a string, keeping track of outside bytes.
 #[derive(Debug, Default)]
 pub(super) struct Builder {
     pub(super) text: String,
@@ -118,7 +119,7 @@ impl Builder {
         self.text.push_str(&text.text[range]);
     }
 
-    /// Appends a text that is wholly outside if `outside` is set.
+    /// Appends a string that is wholly outside if `outside` is set.
     pub(super) fn derived(&mut self, text: &str, outside: bool) {
         let start = self.text.len();
         self.text.push_str(text);
@@ -134,12 +135,12 @@ impl Builder {
         }
     }
 
-    /// Whether any byte is from outside.
+    /// Returns whether any byte is from outside.
     pub(super) fn is_outside(&self) -> bool {
         !self.outside.is_empty()
     }
 
-    /// The finished text, checked by the meter.
+    /// Checks the size against the limits and returns the string.
     pub(super) fn finish(self, meter: &Meter) -> Result<Text> {
         meter.fits(Some(self.text.len() + 16 * self.outside.len()))?;
         Ok(self.unmetered())
@@ -150,7 +151,7 @@ impl Builder {
         Text { text: self.text.into(), outside, markup: false }
     }
 
-    /// The text, and its outside bytes.
+    /// Returns the string and the ranges of its outside bytes.
     pub(super) fn parts(self) -> (String, Vec<Range<usize>>) {
         (self.text, self.outside)
     }

@@ -15,7 +15,7 @@ use super::text::Text;
 
 #[derive(Clone, Debug)]
 pub(in crate::chat) enum Value {
-    /// With its description for errors.
+    /// An undefined value, with a description for errors.
     Undefined(Rc<str>),
     None,
     Bool(bool),
@@ -26,23 +26,23 @@ pub(in crate::chat) enum Value {
     Tuple(Rc<Items>),
     Dict(Rc<Dict>),
     View(View, Rc<Dict>),
-    /// Start, stop, step.
+    /// A range: start, stop, step.
     Range(i128, i128, i128),
-    /// A generator: its remaining items and their depth.
+    /// A generator: its remaining items, and its nesting depth.
     Stream(Rc<RefCell<VecDeque<Value>>>, u32),
     Object(Object),
 }
 
-/// The names of a namespace.
+/// The attributes of a namespace: their names and values.
 pub(in crate::chat) type Names = Rc<RefCell<Vec<(Rc<str>, Value)>>>;
 
-/// Values without a text form.
+/// Values that cannot be converted to a string.
 #[derive(Clone, Debug)]
 pub(in crate::chat) enum Object {
     Namespace(Names),
     Macro(Rc<MacroValue>),
     Function(Function),
-    /// A method of a value.
+    /// A method, bound to its value.
     Method(Rc<(Value, Rc<str>)>),
     Loop(Rc<Loop>),
     Cycler(Rc<(Vec<Value>, Cell<usize>)>),
@@ -54,11 +54,11 @@ pub(in crate::chat) enum Object {
 pub(in crate::chat) struct Items {
     pub(super) values: Vec<Value>,
     pub(super) depth: u32,
-    /// A pair of `groupby`, with named parts.
+    /// Whether this is a pair made by `groupby`, with the attributes `grouper` and `list`.
     pub(super) is_group: bool,
 }
 
-/// Pairs in insertion order of their keys.
+/// The contents of a dictionary, in insertion order.
 #[derive(Debug)]
 pub(in crate::chat) struct Dict {
     pub(super) pairs: Vec<(Value, Value)>,
@@ -78,7 +78,7 @@ pub(in crate::chat) struct MacroValue {
     pub(super) scope: Rc<Scope>,
 }
 
-/// `loop` of a `for`.
+/// The state of the variable `loop` in a `for`.
 #[derive(Debug)]
 pub(in crate::chat) struct Loop {
     pub(super) items: Vec<Value>,
@@ -86,7 +86,7 @@ pub(in crate::chat) struct Loop {
     pub(super) depth: usize,
     /// The last arguments of `loop.changed`.
     pub(super) last: RefCell<Option<Vec<Value>>>,
-    /// For a recursive loop: the loop, and its enclosing scope.
+    /// For a recursive loop: its syntax tree and enclosing scope.
     pub(super) again: Option<(Arc<ast::For>, Rc<Scope>)>,
 }
 
@@ -102,7 +102,7 @@ pub(in crate::chat) enum Function {
     Lipsum,
 }
 
-/// A dictionary built by the caller, without limits.
+/// Creates a dictionary without checking limits.
 pub(super) fn dict_of_values(pairs: Vec<(Value, Value)>) -> Value {
     let depth = deepest(pairs.iter().map(|(_, value)| value)) + 1;
     Value::Dict(Rc::new(Dict { pairs, depth }))
@@ -121,33 +121,34 @@ impl From<usize> for Value {
 }
 
 impl Value {
-    /// A value from outside of the template, which never becomes a control token.
+    /// Converts JSON to a value from outside the template, whose text never becomes a control
+    /// token.
     ///
     /// # Errors
-    /// If it is nested too deep.
+    /// A description, if the value is nested too deeply.
     #[cfg(test)]
     pub(in crate::chat) fn from_json(json: &Json) -> std::result::Result<Value, String> {
         let made = from_json(json, 0);
         made.ok_or_else(|| format!("a value is nested more than {MAX_DEPTH} deep"))
     }
 
-    /// A text from outside of the template.
+    /// Creates a string from outside the template.
     pub(in crate::chat) fn outside(text: &str) -> Value {
         Value::Str(Text::outside(text))
     }
 
-    /// A text treated as the template's own.
+    /// Creates a string that is treated as the template's own.
     pub(in crate::chat) fn own(text: &str) -> Value {
         Value::Str(Text::own(text))
     }
 
-    /// A list built by the caller, without limits.
+    /// Creates a list without checking limits.
     pub(in crate::chat) fn list_of(values: Vec<Value>) -> Value {
         let depth = deepest(values.iter()) + 1;
         Value::List(Rc::new(Items { values, depth, is_group: false }))
     }
 
-    /// A dictionary built by the caller, without limits.
+    /// Creates a dictionary without checking limits.
     pub(in crate::chat) fn dict_of(pairs: Vec<(&str, Value)>) -> Value {
         dict_of_values(pairs.into_iter().map(|(key, value)| (Value::own(key), value)).collect())
     }
@@ -188,7 +189,7 @@ impl Value {
         }
     }
 
-    /// An integer, or a Boolean as one.
+    /// Returns the value of an integer, or a Boolean as 0 or 1; `None` for other types.
     pub(super) fn as_int(&self) -> Option<i128> {
         match self {
             Value::Int(number) => Some(*number),
@@ -197,7 +198,7 @@ impl Value {
         }
     }
 
-    /// Python's name of its type.
+    /// Returns Python's name for the value's type.
     pub(super) fn type_name(&self) -> &'static str {
         match self {
             Value::Undefined(_) => "Undefined",
@@ -241,24 +242,25 @@ impl Value {
         }
     }
 
-    /// Nesting depth, including this value.
+    /// Returns how deep containers nest in this value, counting the value itself.
     fn depth(&self) -> u32 {
         match self {
             Value::List(items) | Value::Tuple(items) => items.depth,
             Value::Dict(dict) | Value::View(_, dict) => dict.depth,
             Value::Stream(_, depth) => *depth,
             Value::Object(Object::Method(method)) => method.0.depth() + 1,
-            // Their contents come from the template and are bounded by the number of steps.
+            // The template passes the contents of a cycler or joiner, so the limit on steps bounds
+            // them.
             Value::Object(Object::Cycler(held)) => deepest(held.0.iter()) + 1,
             Value::Object(Object::Joiner(held)) => held.0.depth() + 1,
             _ => 0,
         }
     }
 
-    /// Its length.
+    /// Returns the length of the value.
     ///
     /// # Errors
-    /// If the type has no length in Python.
+    /// A fault if the type has no length in Python.
     pub(super) fn len(&self, meter: &Meter) -> Result<usize> {
         Ok(match self {
             Value::Undefined(_) => 0,
@@ -274,10 +276,10 @@ impl Value {
         })
     }
 
-    /// Its items. A generator returns them once.
+    /// Returns the items of the value. A generator returns its items only once.
     ///
     /// # Errors
-    /// If it is not iterable.
+    /// A fault if the value is not iterable.
     pub(super) fn iterate(&self, meter: &Meter) -> Result<Vec<Value>> {
         match self {
             Value::Undefined(_) => Ok(Vec::new()),
@@ -312,15 +314,15 @@ impl Value {
                 Ok((0..len).map(|i| Value::Int(start + step * i as i128)).collect())
             }
             Value::Stream(values, _) => Ok(values.borrow_mut().drain(..).collect()),
-            // Python iterates the rest of a `loop` object; no template does that.
+            // Python iterates over the rest of a `loop` object; no template does that.
             other => fault(format!("{:?} object is not iterable", other.type_name())),
         }
     }
 
-    /// Checks that it is hashable.
+    /// Checks that the value is hashable, so that it can be a dictionary key.
     ///
     /// # Errors
-    /// If it is not.
+    /// A fault if it is not hashable.
     pub(super) fn check_key(&self) -> Result<()> {
         match self {
             Value::Tuple(items) => items.values.iter().try_for_each(Value::check_key),
@@ -332,7 +334,7 @@ impl Value {
     }
 }
 
-/// The length of a range.
+/// Returns the length of a range.
 pub(super) fn range_len(start: i128, stop: i128, step: i128) -> usize {
     let (from, to) = if step > 0 { (start, stop) } else { (stop, start) };
     let step = step.unsigned_abs();
