@@ -55,7 +55,7 @@
 //! println!("{}", sum.item_async::<f32>().await?);
 //! # Ok(())
 //! # }
-//! # warploom::platform::block_on(example()).unwrap();
+//! # warploom_core::base::platform::block_on(example()).unwrap();
 //! ```
 //!
 //! Recording an operation is cheap, but [`Tensor::from_slice`] copies its values immediately.
