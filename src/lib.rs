@@ -7,8 +7,8 @@
 //! field, shape, node or device.
 //!
 //! Methods with plain names block and exist on native builds only. Their `_async` versions exist
-//! everywhere, and their futures never block the thread that polls them. See [`tensor`] and the
-//! example `tokio`.
+//! everywhere, and their futures never block the thread that polls them, except in a submit to a
+//! software Vulkan driver. See [`tensor`] and the example `tokio`.
 //!
 //! # Tensors
 //!

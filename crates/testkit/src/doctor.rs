@@ -155,8 +155,7 @@ struct Meeting {
 struct Patient {
     engine: EngineId,
     meetings: Vec<Meeting>,
-    /// Whether, among the engines that plans use by default, it has the best estimate in at least
-    /// one case.
+    /// Whether it has the best estimate of the default engines in at least one case.
     wanted: bool,
     /// Why it was not tested, if known.
     refused: String,
