@@ -202,10 +202,8 @@ fn cooperative_matrices_are_translated_for_cuda_and_refused_for_opencl_by_name()
 fn every_kernel_that_ships_is_translated() {
     let all = shipped();
     assert!(all.len() > 500, "only {}", all.len());
-    for (at, (name, wgsl)) in all.iter().enumerate() {
-        // In turns, or all with WARPLOOM_TEST_ALL=1.
-        let bounds = [Bounds::Restrict, Bounds::Unchecked].into_iter().enumerate();
-        for (_, bounds) in bounds.filter(|(i, _)| devices::whole() || at % 2 == *i) {
+    for (name, wgsl) in &all {
+        for bounds in [Bounds::Restrict, Bounds::Unchecked] {
             let options = Options { bounds, ..with_subgroups(Subgroups::Extension) };
             for work in [cuda(name, wgsl, &options), opencl(name, wgsl, &options)] {
                 assert!(work.text.contains(&format!(" {}(", work.entry)), "{name}");
@@ -257,7 +255,7 @@ fn nvrtc_takes_every_kernel_that_ships() {
     let made = AtomicUsize::new(0);
     on_all_threads(&texts, |at, name, work| {
         // Syntax and types of every kernel, for alternating architectures. To machine code, where
-        // `asm` is checked, a sixth of the catalogue with its defaults, and some kernels with other
+        // `asm` is checked, a third of the catalogue with its defaults, and some kernels with other
         // constants or generated ones; WARPLOOM_TEST_ALL=1: all, for every architecture.
         let holds = |done: warploom::Result<()>, architecture: &str| {
             done.unwrap_or_else(|log| panic!("{name} for {architecture}: {log}\n{}", work.text));
@@ -265,7 +263,7 @@ fn nvrtc_takes_every_kernel_that_ships() {
         let turn = ARCHITECTURES[at % ARCHITECTURES.len()];
         holds(nvrtc.check(&work.text, turn), turn);
         let (of_catalogue, whole) = (plain.get(at).copied(), devices::whole());
-        let one_of = if of_catalogue == Some(false) { 24 } else { 6 };
+        let one_of = if of_catalogue == Some(false) { 12 } else { 3 };
         let due = |i: usize| whole || at % one_of == 0 && at / one_of % ARCHITECTURES.len() == i;
         for (_, architecture) in ARCHITECTURES.iter().enumerate().filter(|(i, _)| due(*i)) {
             holds(nvrtc.compile(&work.text, architecture).map(drop), architecture);
@@ -273,7 +271,7 @@ fn nvrtc_takes_every_kernel_that_ships() {
         }
     });
     let (made, plain) = (made.into_inner(), plain.iter().filter(|plain| **plain).count());
-    assert!(made > plain / 8, "only {made} of {} are compiled", texts.len());
+    assert!(made > plain / 4, "only {made} of {} are compiled", texts.len());
     tell(&format!("nvrtc: {} texts are right, {made} compiled for {ARCHITECTURES:?}", texts.len()));
 }
 
