@@ -101,7 +101,7 @@ pub use warploom_hal as provider;
 pub use warploom_kernels as kernel;
 
 // The lower layers, under the names used here. They are separate crates without a stable interface.
-pub(crate) use warploom_core::{base, config, error, ir, quant, reference};
+pub(crate) use warploom_core::{base, config, error, ir, reference};
 pub(crate) use warploom_kernels::codegen;
 #[cfg(all(any(feature = "cuda", feature = "opencl"), not(target_arch = "wasm32")))]
 pub(crate) use warploom_native as native;

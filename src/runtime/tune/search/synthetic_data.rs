@@ -3,7 +3,7 @@
 use crate::base::{DType, Format};
 use crate::error::Result;
 use crate::plan::{Content, Fill};
-use crate::quant;
+use warploom_core::quant;
 
 /// Period of the data in elements: a prime, so that no two rows of a weight are equal.
 const PERIOD: usize = 65_521;
