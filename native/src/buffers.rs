@@ -1,6 +1,7 @@
 //! The buffer table of a device, generic over the driver's memory type.
 
 use warploom_core::error::{Error, Result};
+use warploom_hal::checked::LiveBuffers;
 use warploom_hal::{BufferId, BufferRange, Table, Usage};
 
 /// The buffers of a device; `M` is the driver's memory.
@@ -128,9 +129,14 @@ impl<M> Buffers<M> {
         self.used
     }
 
-    /// Returns the number of buffers freed so far. Work that was checked at this count refers only
-    /// to live buffers.
-    pub(super) fn freed(&self) -> u64 {
+}
+
+impl<M> LiveBuffers for Buffers<M> {
+    fn check(&self, range: BufferRange) -> Result<()> {
+        self.find(range).map(drop)
+    }
+
+    fn freed(&self) -> u64 {
         self.freed
     }
 }

@@ -2,10 +2,9 @@
 
 use smallvec::SmallVec;
 
-use super::checked::Launch;
 use super::native_source;
-use super::validate::Callee;
 use warploom_core::error::{Error, Result};
+use warploom_hal::checked::{Callee, Launch};
 use warploom_hal::{DeviceProfile, Support, support};
 use warploom_kernels::codegen::spec_wgsl;
 use warploom_kernels::{Access, Interface, KernelSpec, catalogue};

@@ -1,10 +1,10 @@
 //! Tests how recordings are checked and evaluated, and how kernels are checked against their
 //! declared interfaces; no driver is needed.
 
-use super::validate::Callee;
-use super::{Argument, Buffers, Program, Target, Todo, Work};
+use super::{Argument, Buffers, Program, Target};
 use warploom_core::base::{Dim, Symbol, SymbolValues};
 use warploom_core::error::{Error, Result};
+use warploom_hal::checked::{Callee, CheckedRecording, ResolvedCommand};
 use warploom_hal::{
     Args, Binding, BufferRange, Command, DeviceProfile, Dispatch, ParamBlock, Recording, SlotRange,
     UploadSource, Usage, Word,
@@ -92,10 +92,10 @@ fn bench() -> Bench {
     Bench { buffers, x, y }
 }
 
-fn check(work: &Recording, on: &Bench, slots: &[Option<BufferRange>]) -> Result<Work> {
+fn check(work: &Recording, on: &Bench, slots: &[Option<BufferRange>]) -> Result<CheckedRecording> {
     let programs: Vec<Program> = work.kernels.iter().map(program).collect::<Result<_>>()?;
     let programs: Vec<&Program> = programs.iter().collect();
-    Work::check(work, &programs, &profile(), &on.buffers, slots)
+    CheckedRecording::check(work, &programs, &profile(), &on.buffers, slots)
 }
 
 fn args(n: u64) -> Args {
@@ -106,7 +106,7 @@ fn args(n: u64) -> Args {
 #[test]
 fn commands_come_with_their_numbers() {
     let on = bench();
-    let mut work = check(&recording(), &on, &[Some(on.x), Some(on.y)]).unwrap();
+    let work = check(&recording(), &on, &[Some(on.x), Some(on.y)]).unwrap();
     // The constant block, then the changing one, at multiples of the alignment.
     let params = work.params().to_vec();
     assert_eq!((params.len(), params[0], params[4], params[260]), (272, 7, 8, 9));
@@ -119,16 +119,22 @@ fn commands_come_with_their_numbers() {
         let mut seen = Vec::new();
         for todo in work.commands(&run, &args) {
             seen.push(match todo {
-                Todo::Launch { launch, grid } => {
+                ResolvedCommand::Launch { launch, grid } => {
                     let places = launch.bindings.iter().map(|b| run.range_of(b));
                     assert_eq!(places.collect::<Vec<_>>(), [on.x, on.y]);
                     format!("launch {} {grid:?}", launch.index)
                 }
-                Todo::Upload { to, bytes } => format!("upload {} {}", to.offset, bytes.len()),
-                Todo::Copy { from, to } => format!("copy {} {}", from.offset, to.offset),
-                Todo::Clear { range } => format!("clear {} {}", range.offset, range.bytes),
-                Todo::Download { from } => format!("download {} {}", from.offset, from.bytes),
-                Todo::Timestamp => "timestamp".into(),
+                ResolvedCommand::Upload { to, bytes } => {
+                    format!("upload {} {}", to.offset, bytes.len())
+                }
+                ResolvedCommand::Copy { from, to } => format!("copy {} {}", from.offset, to.offset),
+                ResolvedCommand::Clear { range } => {
+                    format!("clear {} {}", range.offset, range.bytes)
+                }
+                ResolvedCommand::Download { from } => {
+                    format!("download {} {}", from.offset, from.bytes)
+                }
+                ResolvedCommand::Timestamp => "timestamp".into(),
             });
         }
         let groups = n.div_ceil(64);
@@ -163,7 +169,7 @@ fn open_slots_are_checked_at_each_submit() {
     let mut on = bench();
     let mut work = check(&recording(), &on, &[None, Some(on.y)]).unwrap();
     let with = |buffers: Vec<(u32, BufferRange)>| Args { buffers, ..args(1) };
-    let fault = |work: &mut Work, on: &Bench, buffers| {
+    let fault = |work: &mut CheckedRecording, on: &Bench, buffers| {
         work.evaluate(&on.buffers, &with(buffers)).map(|_| ()).unwrap_err().to_string()
     };
     work.evaluate(&on.buffers, &with(vec![(0, on.x)])).map(|_| ()).unwrap();
@@ -190,8 +196,8 @@ fn open_slots_are_checked_at_each_submit() {
 #[test]
 fn what_changes_is_checked_before_anything_runs() {
     let on = bench();
-    let mut work = check(&recording(), &on, &[Some(on.x), Some(on.y)]).unwrap();
-    let mut fault = |args: Args| {
+    let work = check(&recording(), &on, &[Some(on.x), Some(on.y)]).unwrap();
+    let fault = |args: Args| {
         let error: Error = work.evaluate(&on.buffers, &args).map(|_| ()).unwrap_err();
         assert!(error.is_invalid(), "{error}");
         error.to_string()

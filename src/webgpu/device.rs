@@ -15,6 +15,7 @@ use crate::base::platform::{BROWSER, BoxFuture, poll_once};
 use crate::error::{Error, Result};
 use crate::kernel::KernelSpec;
 use crate::provider::Table;
+use crate::provider::checked::LiveBuffers;
 use crate::provider::{
     Args, BufferId, BufferRange, Completion, Counters, Device, DeviceKind, DeviceProfile,
     OpenOptions, PreparedId, Recording, Resource, Ticket, Usage,
@@ -168,6 +169,16 @@ impl State {
                 range.bytes, range.offset, range.buffer, buffer.bytes
             ))),
         }
+    }
+}
+
+impl LiveBuffers for State {
+    fn check(&self, range: BufferRange) -> Result<()> {
+        self.buffer(range).map(drop)
+    }
+
+    fn freed(&self) -> u64 {
+        self.freed
     }
 }
 

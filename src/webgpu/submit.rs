@@ -1,15 +1,16 @@
 //! Second phase of a submit: encodes all work with one encoder. Encoding itself cannot fail.
 
-use super::device::{State, WebGpuDevice};
+use super::device::{Buffer, State, WebGpuDevice};
 use super::faults::{Scopes, convert};
-use super::prepare::{Bound, Grid, Group, Prepared, Range, Step};
-use super::resolve::Resolved;
+use super::prepare::{Group, Prepared};
+use super::resolve::Submission;
 use super::timing::{MAX_TIMESTAMPS, Queries, TIMESTAMP_BYTES};
 use super::transfer::{Readback, Staging};
 use super::wait::Pending;
 use crate::base::platform::poll_once;
 use crate::error::{Error, Result};
-use crate::provider::{Args, PreparedId, Ticket, UploadSource};
+use crate::provider::checked::{Launch, ResolvedCommand};
+use crate::provider::{Args, BufferRange, PreparedId, Table, Ticket};
 
 impl WebGpuDevice {
     pub(super) fn submit_work(&self, work: &[(PreparedId, Args)]) -> Result<Ticket> {
@@ -18,7 +19,7 @@ impl WebGpuDevice {
         let scopes = Scopes::open(&self.gpu);
         let resolved = self.resolve_all(&mut state, work)?;
         let (sizes, timestamps) = self.download_sizes(&state, work, &resolved)?;
-        let State { prepared, staging, downloads, queries, counters, .. } = &mut *state;
+        let State { prepared, buffers, staging, downloads, queries, counters, .. } = &mut *state;
         if timestamps > 0 && queries.is_none() {
             *queries = Some(Queries::new(&self.gpu));
         }
@@ -32,6 +33,7 @@ impl WebGpuDevice {
             kernel: std::ptr::null(),
             group: std::ptr::null(),
             encoder: self.gpu.create_command_encoder(&descriptor),
+            buffers,
             staging,
             readback: readback.as_ref(),
             queries: queries.as_ref(),
@@ -41,9 +43,9 @@ impl WebGpuDevice {
             dispatches: 0,
             uploaded: 0,
         };
-        for ((id, args), resolved) in work.iter().zip(&resolved) {
+        for ((id, args), submission) in work.iter().zip(&resolved) {
             if let Some(prepared) = prepared.get(id.index, id.generation) {
-                encoder.work(prepared, resolved, args);
+                encoder.work(prepared, submission, args);
             }
         }
         counters.dispatches += encoder.dispatches;
@@ -80,7 +82,11 @@ impl WebGpuDevice {
         Ok(Ticket(ticket))
     }
 
-    fn resolve_all(&self, state: &mut State, work: &[(PreparedId, Args)]) -> Result<Vec<Resolved>> {
+    fn resolve_all(
+        &self,
+        state: &mut State,
+        work: &[(PreparedId, Args)],
+    ) -> Result<Vec<Submission>> {
         // The table is moved out temporarily, so that the rest of the state can be borrowed with
         // it.
         let mut table = std::mem::take(&mut state.prepared);
@@ -89,7 +95,6 @@ impl WebGpuDevice {
                 Error::invalid(format!("{id:?} is not prepared on this device, or was freed"))
             })?;
             self.resolve(state, prepared, args)
-                .map_err(|error| error.context(format!("recording {:?}", prepared.label)))
         });
         let resolved = resolved.collect();
         state.prepared = table;
@@ -102,15 +107,18 @@ impl WebGpuDevice {
         &self,
         state: &State,
         work: &[(PreparedId, Args)],
-        resolved: &[Resolved],
+        resolved: &[Submission],
     ) -> Result<(Vec<u64>, u32)> {
         let mut sizes = Vec::new();
         let mut timestamps = 0u32;
-        for ((id, _), resolved) in work.iter().zip(resolved) {
+        for ((id, args), submission) in work.iter().zip(resolved) {
             let Some(prepared) = state.prepared.get(id.index, id.generation) else { continue };
-            let ranges = prepared.downloads.iter();
-            sizes.extend(ranges.map(|range| range.bytes.get(&resolved.values)));
-            timestamps = timestamps.saturating_add(prepared.timestamps);
+            let commands = prepared.work.commands(&submission.resolved, args);
+            sizes.extend(commands.filter_map(|command| match command {
+                ResolvedCommand::Download { from } => Some(from.bytes),
+                _ => None,
+            }));
+            timestamps = timestamps.saturating_add(prepared.work.timestamps);
         }
         if timestamps > MAX_TIMESTAMPS {
             return Err(Error::unsupported(format!(
@@ -133,6 +141,7 @@ struct Encoder<'a> {
     kernel: *const wgpu::ComputePipeline,
     group: *const wgpu::BindGroup,
     encoder: wgpu::CommandEncoder,
+    buffers: &'a Table<Buffer>,
     staging: &'a mut Staging,
     readback: Option<&'a Readback>,
     queries: Option<&'a Queries>,
@@ -144,53 +153,45 @@ struct Encoder<'a> {
     uploaded: u64,
 }
 
-impl Encoder<'_> {
-    fn work(&mut self, work: &Prepared, resolved: &Resolved, args: &Args) {
-        if let Some(params) = &work.params {
+impl<'a> Encoder<'a> {
+    fn work(&mut self, prepared: &Prepared, submission: &Submission, args: &Args) {
+        if let Some(buffer) = &prepared.changing {
+            let (_, bytes) = submission.resolved.changed(&prepared.work);
             // Only this work uses the blocks. No earlier command of the submit reads them, unless
             // the same work was encoded before.
-            if resolved.first {
-                self.device.queue.write_buffer(&params.buffer, 0, &resolved.params);
+            if submission.first {
+                self.device.queue.write_buffer(buffer, 0, bytes);
             } else {
-                self.stage(&resolved.params, &params.buffer, 0);
+                self.stage(bytes, buffer, 0);
             }
         }
-        let base = self.downloads;
-        for step in &work.steps {
-            match step {
-                Step::Dispatch { kernel, group, grid } => {
-                    self.dispatch(work, resolved, *kernel, *group, grid);
+        for command in prepared.work.commands(&submission.resolved, args) {
+            match command {
+                ResolvedCommand::Launch { launch, grid } => {
+                    self.launch(prepared, submission, launch, grid);
                 }
-                Step::Upload { to, source } => {
-                    let bytes = match source {
-                        UploadSource::Data(data) => Some(data),
-                        UploadSource::Arg(index) => args.uploads.get(*index as usize),
-                    };
-                    if let (Some((bound, offset, _)), Some(bytes)) =
-                        (place(work, resolved, *to), bytes)
-                    {
-                        self.upload(&bound.gpu, offset, bytes);
+                ResolvedCommand::Upload { to, bytes } => {
+                    if let Some(buffer) = self.buffer(to) {
+                        self.upload(buffer, to.offset, bytes);
                     }
                 }
-                Step::Copy { from, to } => self.copy(work, resolved, *from, *to),
-                Step::Clear { range } => {
-                    if let Some((bound, offset, bytes)) = place(work, resolved, *range) {
+                ResolvedCommand::Copy { from, to } => self.copy(from, to),
+                ResolvedCommand::Clear { range } => {
+                    if let Some(buffer) = self.buffer(range) {
                         self.end_pass();
-                        self.encoder.clear_buffer(&bound.gpu, offset, Some(bytes));
+                        self.encoder.clear_buffer(buffer, range.offset, Some(range.bytes));
                     }
                 }
-                Step::Download { range, index } => {
-                    let to = self.readback.and_then(|r| r.place(base + *index as usize));
-                    if let (Some((from, offset, bytes)), Some((to, to_offset))) =
-                        (place(work, resolved, *range), to)
-                    {
+                ResolvedCommand::Download { from } => {
+                    let to = self.readback.and_then(|r| r.place(self.downloads));
+                    if let (Some(buffer), Some((to, to_offset))) = (self.buffer(from), to) {
                         self.end_pass();
-                        let encoder = &mut self.encoder;
-                        encoder.copy_buffer_to_buffer(&from.gpu, offset, to, to_offset, bytes);
+                        let (encoder, bytes) = (&mut self.encoder, from.bytes);
+                        encoder.copy_buffer_to_buffer(buffer, from.offset, to, to_offset, bytes);
                     }
                     self.downloads += 1;
                 }
-                Step::Timestamp => {
+                ResolvedCommand::Timestamp => {
                     self.end_pass();
                     if let Some(queries) = self.queries {
                         queries.write(&mut self.encoder, self.timestamps);
@@ -201,32 +202,32 @@ impl Encoder<'_> {
         }
     }
 
-    fn dispatch(
+    /// Returns the buffer of a range; `None` if the range is empty.
+    fn buffer(&self, range: BufferRange) -> Option<&'a wgpu::Buffer> {
+        let buffers = self.buffers;
+        let buffer = buffers.get(range.buffer.index, range.buffer.generation)?;
+        (range.bytes > 0).then_some(&buffer.gpu)
+    }
+
+    fn launch(
         &mut self,
-        work: &Prepared,
-        resolved: &Resolved,
-        kernel: u32,
-        group: u32,
-        grid: &Grid,
+        prepared: &Prepared,
+        submission: &Submission,
+        launch: &Launch,
+        [x, y, z]: [u32; 3],
     ) {
-        let [x, y, z] = match grid {
-            Grid::Fixed(grid) => *grid,
-            Grid::Changing { sizes, .. } => {
-                // `resolve` checked that they fit.
-                sizes.map(|size| size.get(&resolved.values) as u32)
-            }
-        };
         if x == 0 || y == 0 || z == 0 {
             return;
         }
-        let (Some(kernel), Some(group)) =
-            (work.kernels.get(kernel as usize), work.groups.get(group as usize))
+        let group = prepared.group_of.get(launch.index as usize);
+        let group = group.and_then(|group| prepared.groups.get(*group as usize));
+        let (Some(kernel), Some(group)) = (prepared.kernels.get(launch.kernel as usize), group)
         else {
             return;
         };
         let group = match group {
             Group::Fixed(group) => group,
-            Group::Open(place, _) => match resolved.groups.get(*place as usize) {
+            Group::Open(place, _) => match submission.groups.get(*place as usize) {
                 Some(group) => group,
                 None => return,
             },
@@ -265,20 +266,16 @@ impl Encoder<'_> {
         self.encoder.copy_buffer_to_buffer(&from, from_offset, to, offset, size);
     }
 
-    fn copy(&mut self, work: &Prepared, resolved: &Resolved, from: Range, to: Range) {
-        let (Some((from, from_offset, bytes)), Some((to, to_offset, _))) =
-            (place(work, resolved, from), place(work, resolved, to))
-        else {
-            return;
-        };
+    fn copy(&mut self, from: BufferRange, to: BufferRange) {
+        let (Some(source), Some(target)) = (self.buffer(from), self.buffer(to)) else { return };
         self.end_pass();
-        if from.range.buffer == to.range.buffer {
+        let (encoder, bytes) = (&mut self.encoder, from.bytes);
+        if from.buffer == to.buffer {
             let bounce = self.staging.bounce(&self.device.gpu, bytes);
-            self.encoder.copy_buffer_to_buffer(&from.gpu, from_offset, &bounce, 0, bytes);
-            self.encoder.copy_buffer_to_buffer(&bounce, 0, &to.gpu, to_offset, bytes);
+            encoder.copy_buffer_to_buffer(source, from.offset, &bounce, 0, bytes);
+            encoder.copy_buffer_to_buffer(&bounce, 0, target, to.offset, bytes);
         } else {
-            let encoder = &mut self.encoder;
-            encoder.copy_buffer_to_buffer(&from.gpu, from_offset, &to.gpu, to_offset, bytes);
+            encoder.copy_buffer_to_buffer(source, from.offset, target, to.offset, bytes);
         }
     }
 
@@ -300,16 +297,4 @@ impl Encoder<'_> {
         }
         self.encoder.finish()
     }
-}
-
-/// Returns the buffer of a range, and its offset and size in bytes; `None` if the range is empty.
-fn place<'w>(
-    work: &'w Prepared,
-    resolved: &'w Resolved,
-    range: Range,
-) -> Option<(&'w Bound, u64, u64)> {
-    let bound = work.bound(resolved, range.slot)?;
-    let bytes = range.bytes.get(&resolved.values);
-    let offset = bound.range.offset + range.offset.get(&resolved.values);
-    (bytes > 0).then_some((bound, offset, bytes))
 }

@@ -127,7 +127,7 @@ impl Device for CpuDevice {
     fn prepare(&self, work: &Recording, slots: &[Option<BufferRange>]) -> Result<PreparedId> {
         let mut tables = self.inner.tables();
         let find = |spec: &KernelSpec| tables.kernels.get(spec).cloned();
-        let prepared = Arc::new(prepare(work, slots, &tables.memory, find)?);
+        let prepared = Arc::new(prepare(work, slots, &self.profile, &tables.memory, find)?);
         let index = match tables.free.pop() {
             Some(index) => index,
             None => {
@@ -190,7 +190,9 @@ impl Device for CpuDevice {
 
 #[cfg(test)]
 mod tests {
-    use super::super::tests::{bytes, softmax_args, softmax_recording, whole};
+    use super::super::tests::{
+        bytes, failing_recording, softmax_args, softmax_recording, whole,
+    };
     use super::*;
     use warploom_core::base::platform::{block_on, blocking, poll_once};
 
@@ -208,10 +210,12 @@ mod tests {
     #[test]
     fn calls_from_async_code_return_before_the_work_and_keep_its_order() {
         let (device, id, [x, y]) = open();
+        let slots = [Some(whole(x, 64)), Some(whole(y, 128))];
+        let failing = device.prepare(&failing_recording(), &slots).unwrap();
         // Whatever executes has to wait for this.
         let turn = device.inner.turn();
         let first = device.submit(&[(id, softmax_args(&[1.0, 1.0]))]).unwrap();
-        let bad = device.submit(&[(id, softmax_args(&[1.0; 17]))]).unwrap();
+        let bad = device.submit(&[(failing, softmax_args(&[1.0]))]).unwrap();
         device.write(whole(y, 8), &[0xAB; 8]).unwrap();
         let later = device.submit(&[(id, softmax_args(&[5.0]))]).unwrap();
         // The ids are gone at once, the memory lasts.
@@ -224,7 +228,7 @@ mod tests {
         assert!(poll_once(&mut waiting).is_none());
         drop(turn);
         assert_eq!(block_on(waiting).unwrap().downloads[1], bytes(&[0.5, 0.5]));
-        assert!(block_on(device.wait(later)).unwrap_err().to_string().contains("68 bytes"));
+        assert!(block_on(device.wait(later)).unwrap_err().to_string().contains("soft.0"));
         let done = block_on(device.wait(later)).unwrap();
         assert_eq!(done.downloads[0], [0, 0, 0, 0, 0xAB, 0xAB, 0xAB, 0xAB]);
         assert_eq!(done.downloads[1], bytes(&[1.0]));

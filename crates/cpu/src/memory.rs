@@ -5,6 +5,7 @@ use std::ptr::NonNull;
 
 use super::call::Span;
 use warploom_core::error::{Error, Result};
+use warploom_hal::checked::LiveBuffers;
 use warploom_hal::{BufferId, BufferRange, Usage};
 
 /// Alignment of every buffer, in bytes: that of a cache line and of the widest vector.
@@ -37,7 +38,8 @@ unsafe impl Send for Block {}
 
 impl Block {
     fn new(bytes: u64) -> Option<Block> {
-        let size = usize::try_from(bytes).ok()?;
+        // Ranges of checked work may extend to the end of the last word.
+        let size = usize::try_from(bytes.checked_next_multiple_of(4)?).ok()?;
         #[cfg(target_os = "linux")]
         if bytes >= PAGES_FROM {
             let mut pages = memmap2::MmapMut::map_anon(size).ok()?;
@@ -71,11 +73,13 @@ pub(super) struct Memory {
     budget: u64,
     /// Bytes currently allocated.
     pub(super) used: u64,
+    /// Number of buffers freed so far.
+    freed: u64,
 }
 
 impl Memory {
     pub(super) fn new(budget: u64) -> Memory {
-        Memory { slots: Vec::new(), free: Vec::new(), budget, used: 0 }
+        Memory { slots: Vec::new(), free: Vec::new(), budget, used: 0, freed: 0 }
     }
 
     /// Allocates a zeroed buffer.
@@ -113,6 +117,7 @@ impl Memory {
         }
         let block = slot.1.take()?;
         self.used -= block.bytes;
+        self.freed += 1;
         slot.0 = slot.0.wrapping_add(1);
         self.free.push(id.index);
         Some(block)
@@ -147,6 +152,21 @@ impl Memory {
         // SAFETY: the offset is at most the size of the allocation.
         let ptr = unsafe { block.ptr.as_ptr().add(range.offset as usize) };
         Ok(Span { ptr, bytes: range.bytes })
+    }
+}
+
+impl LiveBuffers for Memory {
+    fn check(&self, range: BufferRange) -> Result<()> {
+        self.span(range).map(drop)
+    }
+
+    fn freed(&self) -> u64 {
+        self.freed
+    }
+
+    /// Kernels copy inputs that overlap their outputs.
+    fn allows_aliasing(&self) -> bool {
+        true
     }
 }
 

@@ -55,12 +55,7 @@ impl Source {
     /// # Errors
     /// Invalid for an endless loop or divergent barriers, with the source line, and for too many
     /// workgroups or a binding that is too small.
-    pub(super) fn run(&self, call: &Call, groups: [u64; 3]) -> Result<()> {
-        let mut grid = [0; 3];
-        for (grid, groups) in grid.iter_mut().zip(groups) {
-            *grid = u32::try_from(groups)
-                .map_err(|_| Error::invalid(format!("{groups} workgroups in one direction")))?;
-        }
+    pub(super) fn run(&self, call: &Call, grid: [u32; 3]) -> Result<()> {
         let params: Vec<AtomicU32> = call.params.iter().map(|word| AtomicU32::new(*word)).collect();
         let mut arguments = vec![Argument::new(0, 0, &params)];
         arguments.extend((1..).zip(call.spans).map(|(place, span)| {

@@ -167,6 +167,13 @@ pub(super) fn softmax_recording() -> Recording {
     work
 }
 
+/// Builds the same with a kernel that reads past its binding.
+pub(super) fn failing_recording() -> Recording {
+    let mut work = softmax_recording();
+    work.params[0].0[1] = Word::Bits(1000);
+    work
+}
+
 pub(super) fn softmax_args(values: &[f32]) -> Args {
     Args {
         symbols: SymbolValues::new().with(N, values.len() as u64),
@@ -241,11 +248,11 @@ fn errors_before_a_submit_are_returned_at_once() {
     let (x, y) =
         (device.alloc(64, Usage::Working).unwrap(), device.alloc(128, Usage::Working).unwrap());
     let error = device.prepare(&work, &[Some(whole(x, 60)), None]).unwrap_err().to_string();
-    assert!(error.contains("slot \"x\" needs 64 bytes, its buffer has 60"), "{error}");
+    assert!(error.contains("slot \"x\" needs 64 bytes at a multiple of 4, given 60"), "{error}");
     let id = device.prepare(&work, &[Some(whole(x, 64)), Some(whole(y, 128))]).unwrap();
-    let open_slot = device.prepare(&work, &[Some(whole(x, 64))]).unwrap();
+    let open_slot = device.prepare(&work, &[Some(whole(x, 64)), None]).unwrap();
     let error = device.submit(&[(open_slot, softmax_args(&[1.0]))]).unwrap_err().to_string();
-    assert!(error.contains("slot 1 \"y\" has no buffer"), "{error}");
+    assert!(error.contains("open slot \"y\" has no buffer"), "{error}");
     let error = device.submit(&[(id, Args::default())]).unwrap_err().to_string();
     assert!(error.contains("symbol n is not bound"), "{error}");
     device.free(Resource::Buffer(x));
@@ -262,9 +269,15 @@ fn errors_before_a_submit_are_returned_at_once() {
     assert!(device.alloc(64, Usage::Weights).is_ok());
     let mut bad = softmax_recording();
     let Command::Dispatch(dispatch) = &mut bad.commands[2] else { panic!() };
-    dispatch.bindings[0].offset = 4;
-    let error = device.prepare(&bad, &[]).unwrap_err().to_string();
-    assert!(error.contains("offsets are multiples of 64"), "{error}");
+    (dispatch.bindings[0].offset, dispatch.bindings[0].bytes) = (4, 60);
+    let x = device.alloc(64, Usage::Working).unwrap();
+    let slots = [Some(whole(x, 64)), Some(whole(y, 128))];
+    let error = device.prepare(&bad, &slots).unwrap_err().to_string();
+    assert!(error.contains("binding 0 starts at byte 4, not a multiple of 64"), "{error}");
+    // Sizes that change are checked at each submit, before any of it runs.
+    let id = device.prepare(&work, &slots).unwrap();
+    let error = device.submit(&[(id, softmax_args(&[1.0; 17]))]).unwrap_err().to_string();
+    assert!(error.contains("\"soft\"") && error.contains("68 bytes"), "{error}");
 }
 
 #[test]
@@ -275,14 +288,12 @@ fn a_failure_is_reported_once_and_the_device_goes_on() {
     let (x, y) =
         (device.alloc(64, Usage::Working).unwrap(), device.alloc(128, Usage::Working).unwrap());
     let id = device.prepare(&work, &[Some(whole(x, 64)), Some(whole(y, 128))]).unwrap();
-    let mut bad = softmax_args(&[1.0]);
-    bad.symbols.set(N, 17);
-    bad.uploads[0] = vec![0; 68];
-    let failed = device.submit(&[(id, bad)]).unwrap();
+    let bad = device.prepare(&failing_recording(), &[Some(whole(x, 64)), Some(whole(y, 128))]);
+    let failed = device.submit(&[(bad.unwrap(), softmax_args(&[1.0]))]).unwrap();
     let good = device.submit(&[(id, softmax_args(&[3.0]))]).unwrap();
     assert!(good > failed);
     let error = block_on(device.wait(good)).unwrap_err();
-    assert!(error.is_invalid() && error.to_string().contains("68 bytes"), "{error}");
+    assert!(error.is_invalid() && error.to_string().contains("\"soft.0\""), "{error}");
     assert_eq!(block_on(device.wait(good)).unwrap().downloads[1], bytes(&[1.0]));
     assert!(block_on(device.wait(failed)).is_err());
     assert!(block_on(device.wait(Ticket(1 << 20))).is_err());

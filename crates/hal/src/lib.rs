@@ -18,6 +18,7 @@
 
 mod builtin_profiles;
 mod calibration;
+pub mod checked;
 mod null;
 #[cfg(not(target_arch = "wasm32"))]
 pub mod parallel_compile;

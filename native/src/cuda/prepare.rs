@@ -7,15 +7,16 @@ use super::device::{CudaDevice, State};
 use super::graph::{Call, Graph};
 use super::memory::Memory;
 use super::product::{Product, Ready};
-use crate::{Argument, Buffers, Launch, Run, Work};
+use crate::{Argument, Buffers};
 use warploom_core::error::{Error, Result};
+use warploom_hal::checked::{CheckedRecording, Launch, Resolved};
 use warploom_hal::{BufferRange, PreparedId, Recording};
 
 /// A recording with everything resolved and uploaded in advance.
 pub(super) struct Prepared {
     // Dropped before the kernels, whose functions it refers to.
     pub(super) graphs: Vec<Option<Graph>>,
-    pub(super) work: Work,
+    pub(super) work: CheckedRecording,
     pub(super) kernels: Vec<Arc<Kernel>>,
     /// The parameter blocks in device memory; `None` if there are none.
     pub(super) params: Option<Memory>,
@@ -45,7 +46,7 @@ impl Prepared {
     /// Same as [`Product::ready`].
     pub(super) fn products(
         &mut self,
-        run: &Run,
+        run: &Resolved,
         buffers: &Buffers<Memory>,
     ) -> Result<Vec<Option<Ready>>> {
         let Prepared { work, kernels, places, products, .. } = self;
@@ -84,7 +85,7 @@ impl CudaDevice {
         });
         let kernels = kernels.collect::<Result<Vec<Arc<Kernel>>>>()?;
         let callees: Vec<&Kernel> = kernels.iter().map(|kernel| &**kernel).collect();
-        let work = Work::check(recording, &callees, &self.profile, buffers, slots)?;
+        let work = CheckedRecording::check(recording, &callees, &self.profile, buffers, slots)?;
         let bytes = work.params();
         let params = if bytes.is_empty() {
             None

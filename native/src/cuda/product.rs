@@ -12,9 +12,10 @@ use super::blas::{Addresses, Blas, Key, Plan, WORKSPACE};
 use super::device::CudaDevice;
 use super::gemm::Numbers;
 use super::memory::Memory;
-use crate::{Buffers, Callee, Launch, Run, Work};
+use crate::Buffers;
 use warploom_core::config::ENGINE;
 use warploom_core::error::{Error, Result};
+use warploom_hal::checked::{Callee, CheckedRecording, Launch, Resolved};
 use warploom_hal::{Support, Usage, support};
 use warploom_kernels::{GEMM_PARAMS, Gemm, Interface, KernelSpec};
 
@@ -68,7 +69,7 @@ impl Product {
         &mut self,
         routine: &Routine,
         launch: &Launch,
-        (work, run): (&Work, &Run),
+        (work, run): (&CheckedRecording, &Resolved),
         buffers: &Buffers<Memory>,
     ) -> Result<Option<Ready>> {
         let Routine { blas, gemm, .. } = routine;

@@ -8,10 +8,11 @@ use super::prepare::{Place, Prepared};
 use super::product::Ready;
 use super::transfer::{Readback, Staging};
 use super::wait::Pending;
-use crate::{Argument, Buffers, Run, Todo};
+use crate::{Argument, Buffers};
 use cudarc::driver::{result, sys};
 use std::sync::Arc;
 use warploom_core::error::{Error, Result};
+use warploom_hal::checked::{Resolved, ResolvedCommand};
 use warploom_hal::{Args, BufferRange, Counters, PreparedId, Ticket};
 
 use super::gpu::Gpu;
@@ -34,7 +35,7 @@ impl CudaDevice {
             })?;
             let run = prepared.work.evaluate(&state.buffers, args)?;
             sizes.extend(prepared.work.commands(&run, args).filter_map(|todo| match todo {
-                Todo::Download { from } => Some(from.bytes),
+                ResolvedCommand::Download { from } => Some(from.bytes),
                 _ => None,
             }));
             stamps += prepared.work.timestamps;
@@ -101,7 +102,7 @@ impl Queue<'_> {
     fn work(
         &mut self,
         prepared: &mut Prepared,
-        (run, products): (&Run, &[Option<Ready>]),
+        (run, products): (&Resolved, &[Option<Ready>]),
         args: &Args,
     ) -> Result<()> {
         let (at, changed) = run.changed(&prepared.work);
@@ -117,7 +118,7 @@ impl Queue<'_> {
         let (mut first, mut stretch) = (0, 0);
         for todo in work.commands(run, args) {
             let place = match &todo {
-                Todo::Launch { launch, grid } => {
+                ResolvedCommand::Launch { launch, grid } => {
                     Some((places[launch.index as usize], *launch, *grid))
                 }
                 _ => None,
@@ -146,7 +147,7 @@ impl Queue<'_> {
     }
 
     /// Sets the addresses of open slots.
-    fn point(&mut self, prepared: &mut Prepared, run: &Run) -> Result<()> {
+    fn point(&mut self, prepared: &mut Prepared, run: &Resolved) -> Result<()> {
         let Prepared { work, calls, places, kernels, .. } = prepared;
         for launch in work.launches().filter(|launch| launch.is_open()) {
             let Place::Call(at) = places[launch.index as usize] else { continue };
@@ -193,16 +194,16 @@ impl Queue<'_> {
         graph.launch(calls, grids)
     }
 
-    fn command(&mut self, todo: Todo<'_>) -> Result<()> {
+    fn command(&mut self, todo: ResolvedCommand<'_>) -> Result<()> {
         match todo {
-            Todo::Launch { .. } => {}
-            Todo::Upload { to, bytes } => {
+            ResolvedCommand::Launch { .. } => {}
+            ResolvedCommand::Upload { to, bytes } => {
                 let address = self.address(to)?;
                 self.staging.upload(self.gpu, address, bytes)?;
                 self.counters.uploaded_bytes += bytes.len() as u64;
                 self.counters.staged_bytes += bytes.len() as u64;
             }
-            Todo::Copy { from, to } => {
+            ResolvedCommand::Copy { from, to } => {
                 let (source, target) = (self.address(from)?, self.address(to)?);
                 if from.bytes > 0 {
                     let (bytes, stream) = (from.bytes as usize, self.gpu.stream);
@@ -212,7 +213,7 @@ impl Queue<'_> {
                     self.gpu.check("a copy", copied)?;
                 }
             }
-            Todo::Clear { range } => {
+            ResolvedCommand::Clear { range } => {
                 let address = self.address(range)?;
                 if range.bytes > 0 {
                     let (bytes, stream) = (range.bytes as usize, self.gpu.stream);
@@ -221,14 +222,14 @@ impl Queue<'_> {
                     self.gpu.check("a clear", cleared)?;
                 }
             }
-            Todo::Download { from } => {
+            ResolvedCommand::Download { from } => {
                 let address = self.address(from)?;
                 if let Some(readback) = self.readback {
                     readback.copy(self.gpu, self.downloads, address)?;
                 }
                 self.downloads += 1;
             }
-            Todo::Timestamp => {
+            ResolvedCommand::Timestamp => {
                 let stamp = Event::new(self.gpu, true)?;
                 stamp.record()?;
                 self.stamps.push(stamp);

@@ -6,13 +6,14 @@ use super::cl::Kernel as Handle;
 use super::compile::Kernel;
 use super::device::{OpenClDevice, State};
 use super::memory::Buffer;
-use crate::{Argument, Buffers, Launch, Program, Work};
+use crate::{Argument, Buffers, Program};
 use warploom_core::error::{Error, Result};
+use warploom_hal::checked::{CheckedRecording, Launch};
 use warploom_hal::{Binding, BufferRange, PreparedId, Recording};
 
 /// A recording with everything resolved, built and set in advance.
 pub(super) struct Prepared {
-    pub(super) work: Work,
+    pub(super) work: CheckedRecording,
     /// The recording's kernels, which the caller may free before the recording.
     pub(super) kernels: Vec<Arc<Kernel>>,
     /// A kernel instance with its arguments for each launch.
@@ -48,7 +49,7 @@ impl OpenClDevice {
         });
         let kernels: Vec<Arc<Kernel>> = found.collect::<Result<_>>()?;
         let programs: Vec<&Program> = kernels.iter().map(|kernel| &kernel.program).collect();
-        let work = Work::check(recording, &programs, &self.profile, buffers, slots)?;
+        let work = CheckedRecording::check(recording, &programs, &self.profile, buffers, slots)?;
         let mut params = None;
         if !work.params().is_empty() {
             let bytes = work.params();

@@ -7,8 +7,9 @@ use super::device::{OpenClDevice, State};
 use super::memory::{Buffer, Staged};
 use super::prepare::{Prepared, Setting};
 use super::wait::Pending;
-use crate::{Buffers, Run, Todo};
+use crate::Buffers;
 use warploom_core::error::{Error, Result};
+use warploom_hal::checked::{Resolved, ResolvedCommand};
 use warploom_hal::{Args, BufferRange, Counters, PreparedId, Ticket};
 
 /// Size in bytes below which an upload is cheaper to copy than to wait for.
@@ -134,7 +135,7 @@ struct Submit<'a> {
 }
 
 impl Submit<'_> {
-    fn work(&mut self, prepared: &mut Prepared, run: &Run, args: &Args) -> Result<()> {
+    fn work(&mut self, prepared: &mut Prepared, run: &Resolved, args: &Args) -> Result<()> {
         let device = self.upload.device;
         let Prepared { work, kernels, launches, params } = prepared;
         let label = &work.label;
@@ -144,10 +145,10 @@ impl Submit<'_> {
             written.map_err(|code| device.fault(code, &format!("parameters of {label:?}")))?;
         }
         for todo in work.commands(run, args) {
-            if let Todo::Download { from } = &todo {
+            if let ResolvedCommand::Download { from } = &todo {
                 self.upload.counters.downloaded_bytes += from.bytes;
             }
-            let Todo::Launch { launch, grid } = todo else {
+            let ResolvedCommand::Launch { launch, grid } = todo else {
                 self.transfer(&todo).map_err(|e| e.context(format!("recording {label:?}")))?;
                 continue;
             };
@@ -174,26 +175,26 @@ impl Submit<'_> {
     }
 
     /// Enqueues a command other than a launch.
-    fn transfer(&mut self, todo: &Todo<'_>) -> Result<()> {
+    fn transfer(&mut self, todo: &ResolvedCommand<'_>) -> Result<()> {
         let (device, buffers) = (self.upload.device, self.buffers);
         let queue = &device.queue;
         let fault = |code| device.fault(code, "a transfer");
         let memory = |range: BufferRange| buffers.memory(range.buffer).map(Buffer::whole);
         match *todo {
-            Todo::Upload { to, bytes } => {
+            ResolvedCommand::Upload { to, bytes } => {
                 let done = self.upload.put(memory(to)?, to.offset, bytes, self.idle);
                 return done.map_err(fault);
             }
-            Todo::Copy { from, to } if from.bytes > 0 => {
+            ResolvedCommand::Copy { from, to } if from.bytes > 0 => {
                 let (a, b) = ((memory(from)?, from.offset), (memory(to)?, to.offset));
                 // SAFETY: both ranges were checked.
                 unsafe { queue.copy(a, b, from.bytes) }.map_err(fault)?;
             }
-            Todo::Clear { range } if range.bytes > 0 => {
+            ResolvedCommand::Clear { range } if range.bytes > 0 => {
                 // SAFETY: the range was checked.
                 unsafe { queue.clear(memory(range)?, range.offset, range.bytes) }.map_err(fault)?;
             }
-            Todo::Download { from } => {
+            ResolvedCommand::Download { from } => {
                 let mut bytes = vec![0; from.bytes as usize];
                 if from.bytes > 0 {
                     // SAFETY: the range was checked; the bytes are kept until the submit is done.
@@ -201,8 +202,8 @@ impl Submit<'_> {
                 }
                 self.downloads.push(bytes);
             }
-            Todo::Timestamp => self.timestamps.push(queue.marker().map_err(fault)?),
-            Todo::Copy { .. } | Todo::Clear { .. } | Todo::Launch { .. } => return Ok(()),
+            ResolvedCommand::Timestamp => self.timestamps.push(queue.marker().map_err(fault)?),
+            ResolvedCommand::Copy { .. } | ResolvedCommand::Clear { .. } | ResolvedCommand::Launch { .. } => return Ok(()),
         }
         self.idle = false;
         Ok(())

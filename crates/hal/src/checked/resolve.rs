@@ -1,15 +1,15 @@
 //! One submit of checked work: evaluates and checks the changing parts; enqueues nothing.
 
+use std::sync::atomic::Ordering;
+
 use smallvec::SmallVec;
 
-use super::buffers::Buffers;
-use super::checked::{Launch, Num, Range, Slot, Step, Work};
-use super::validate::check_places;
+use super::{CheckedRecording, Launch, LiveBuffers, Num, Range, Slot, Step};
+use crate::{Args, Binding, BufferRange, UploadSource};
 use warploom_core::error::{Error, Result};
-use warploom_hal::{Args, Binding, BufferRange, UploadSource};
 
-/// The changing parts of one submit of [`Work`], checked; built by [`Work::evaluate`].
-pub(crate) struct Run {
+/// The changing parts of one submit of [`CheckedRecording`], checked; built by [`CheckedRecording::evaluate`].
+pub struct Resolved {
     /// Values of the sizes that change.
     values: Vec<i64>,
     /// The buffer of every slot.
@@ -19,32 +19,57 @@ pub(crate) struct Run {
 }
 
 /// A resolved command. Ranges lie within live buffers; sizes may be zero.
-pub(crate) enum Todo<'a> {
+pub enum ResolvedCommand<'a> {
     /// A kernel launch; a grid with a zero launches nothing.
-    Launch { launch: &'a Launch, grid: [u32; 3] },
+    Launch {
+        /// The launch.
+        launch: &'a Launch,
+        /// Number of workgroups in x, y and z.
+        grid: [u32; 3],
+    },
     /// An upload of bytes from the host; an incomplete last word is padded with zeros.
-    Upload { to: BufferRange, bytes: &'a [u8] },
+    Upload {
+        /// Destination; a multiple of 4 bytes.
+        to: BufferRange,
+        /// The bytes, up to three fewer than the destination has.
+        bytes: &'a [u8],
+    },
     /// A copy between buffers, or between non-overlapping ranges of one.
-    Copy { from: BufferRange, to: BufferRange },
+    Copy {
+        /// Source.
+        from: BufferRange,
+        /// Destination, of the same size.
+        to: BufferRange,
+    },
     /// Fills the range with zeros.
-    Clear { range: BufferRange },
+    Clear {
+        /// The range.
+        range: BufferRange,
+    },
     /// A download of bytes to the host.
-    Download { from: BufferRange },
+    Download {
+        /// Source.
+        from: BufferRange,
+    },
     /// Records the time of the device's clock.
     Timestamp,
 }
 
-impl Run {
+impl Resolved {
+    /// Returns the buffer range of every slot, in the order of the recording's slots.
+    pub fn slots(&self) -> &[BufferRange] {
+        &self.slots
+    }
+
     /// Returns the buffer range of a launch's binding.
-    pub(crate) fn range_of(&self, binding: &Binding) -> BufferRange {
+    pub fn range_of(&self, binding: &Binding) -> BufferRange {
         let slot = self.slots[binding.slot as usize];
         let offset = slot.offset + binding.offset;
         BufferRange { buffer: slot.buffer, offset, bytes: binding.bytes }
     }
 
     /// Returns the first `count` parameter words of a launch; empty if it has none.
-    #[cfg(feature = "cuda")]
-    pub(crate) fn words(&self, work: &Work, launch: &Launch, count: usize) -> SmallVec<[u32; 16]> {
+    pub fn words(&self, work: &CheckedRecording, launch: &Launch, count: usize) -> SmallVec<[u32; 16]> {
         let Some(at) = launch.params else { return SmallVec::new() };
         let at = at as usize;
         let (bytes, at) = match at.checked_sub(work.changing_at) {
@@ -55,30 +80,33 @@ impl Run {
         words.map(|b| u32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect()
     }
 
-    /// Returns the byte offset in [`Work::params`] of the blocks that change, and their new bytes,
+    /// Returns the byte offset in [`CheckedRecording::params`] of the blocks that change, and their new bytes,
     /// which may be empty.
-    pub(crate) fn changed(&self, work: &Work) -> (u64, &[u8]) {
+    pub fn changed(&self, work: &CheckedRecording) -> (u64, &[u8]) {
         (work.changing_at as u64, &self.changed)
     }
 }
 
-impl Work {
+impl CheckedRecording {
     /// Evaluates and checks one submit.
     ///
     /// # Errors
     /// Invalid if the arguments do not fit the recording, naming the dispatch or slot and the
     /// offending values.
-    pub(crate) fn evaluate<M>(&mut self, buffers: &Buffers<M>, args: &Args) -> Result<Run> {
+    pub fn evaluate(&self, buffers: &dyn LiveBuffers, args: &Args) -> Result<Resolved> {
         self.evaluate_inner(buffers, args)
             .map_err(|error| error.context(format!("recording {:?}", self.label)))
     }
 
-    fn evaluate_inner<M>(&mut self, buffers: &Buffers<M>, args: &Args) -> Result<Run> {
-        if self.freed != buffers.freed() {
-            for range in self.slots.iter().filter_map(|slot| slot.bound) {
-                buffers.find(range)?;
+    fn evaluate_inner(&self, buffers: &dyn LiveBuffers, args: &Args) -> Result<Resolved> {
+        let freed = buffers.freed();
+        if self.freed.load(Ordering::Relaxed) != freed {
+            for slot in &self.slots {
+                let Some(range) = slot.bound else { continue };
+                let named = |e: Error| e.context(format!("slot {:?}", slot.name));
+                buffers.check(range).map_err(named)?;
             }
-            self.freed = buffers.freed();
+            self.freed.store(freed, Ordering::Relaxed);
         }
         let slots = self.bind(buffers, args)?;
         let values = self.dims.iter().map(|dim| dim.eval(&args.symbols));
@@ -87,15 +115,15 @@ impl Work {
             self.check_step(&self.steps[*place as usize], &values, &slots, args)?;
         }
         let changed = self.change_params(&values)?;
-        Ok(Run { values, slots, changed })
+        Ok(Resolved { values, slots, changed })
     }
 
     /// Returns the commands of a submit, in order.
-    pub(crate) fn commands<'a>(
+    pub fn commands<'a>(
         &'a self,
-        run: &'a Run,
+        run: &'a Resolved,
         args: &'a Args,
-    ) -> impl Iterator<Item = Todo<'a>> {
+    ) -> impl Iterator<Item = ResolvedCommand<'a>> {
         let place = |range: Range| {
             let slot = run.slots[range.slot as usize];
             let offset = slot.offset + range.offset.get(&run.values);
@@ -105,23 +133,23 @@ impl Work {
             Step::Launch(launch) => {
                 // Its range was checked before.
                 let grid = launch.grid.map(|size| size.get(&run.values) as u32);
-                Todo::Launch { launch, grid }
+                ResolvedCommand::Launch { launch, grid }
             }
             Step::Upload { to, source } => {
                 let bytes = match source {
                     UploadSource::Data(data) => Some(data),
                     UploadSource::Arg(index) => args.uploads.get(*index as usize),
                 };
-                Todo::Upload { to: place(*to), bytes: bytes.map_or(&[], Vec::as_slice) }
+                ResolvedCommand::Upload { to: place(*to), bytes: bytes.map_or(&[], Vec::as_slice) }
             }
-            Step::Copy { from, to } => Todo::Copy { from: place(*from), to: place(*to) },
-            Step::Clear { range } => Todo::Clear { range: place(*range) },
-            Step::Download { from } => Todo::Download { from: place(*from) },
-            Step::Timestamp => Todo::Timestamp,
+            Step::Copy { from, to } => ResolvedCommand::Copy { from: place(*from), to: place(*to) },
+            Step::Clear { range } => ResolvedCommand::Clear { range: place(*range) },
+            Step::Download { from } => ResolvedCommand::Download { from: place(*from) },
+            Step::Timestamp => ResolvedCommand::Timestamp,
         })
     }
 
-    fn bind<M>(&self, buffers: &Buffers<M>, args: &Args) -> Result<SmallVec<[BufferRange; 8]>> {
+    fn bind(&self, buffers: &dyn LiveBuffers, args: &Args) -> Result<SmallVec<[BufferRange; 8]>> {
         if !self.open {
             return match args.buffers.first() {
                 Some((slot, _)) => Err(Error::invalid(format!("slot {slot} was bound in prepare"))),
@@ -163,7 +191,7 @@ impl Work {
                 self.eval_grid(&launch.grid, values).map_err(named)?;
                 if launch.open {
                     let bound = |slot: u32| slots.get(slot as usize).copied();
-                    check_places(launch, self.alignment, bound).map_err(named)?;
+                    self.check_places(launch, bound).map_err(named)?;
                 }
             }
             Step::Upload { to, source } => {

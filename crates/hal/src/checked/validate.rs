@@ -1,39 +1,39 @@
 //! The first part of `prepare`: checks a recording against kernels, slots and limits.
 
 use std::collections::HashMap;
+use std::sync::atomic::AtomicU64;
 
 use smallvec::SmallVec;
 
-use super::buffers::Buffers;
-use super::checked::{Launch, Num, Range, Slot, Step, Work};
-use warploom_core::base::{Dim, SymbolValues};
-use warploom_core::error::{Error, Result};
-use warploom_hal::{
+use super::{CheckedRecording, Launch, LiveBuffers, Num, Range, Slot, Step};
+use crate::{
     Binding, BufferRange, Command, DeviceProfile, Dispatch, Recording, SlotRange, Word,
 };
+use warploom_core::base::{Dim, SymbolValues};
+use warploom_core::error::{Error, Result};
 use warploom_kernels::{Access, Interface};
 
-impl Work {
+impl CheckedRecording {
     /// Checks a recording. `kernels` are the programs of its kernels, in order; `slots[i]` is the
     /// buffer of slot `i`, or `None` if it is left open for each submit.
     ///
     /// # Errors
     /// Invalid if the recording does not fit its kernels, slots or limits, naming the command and
     /// the offending values; unsupported for timestamps on a device without them.
-    pub(crate) fn check<M, K: Callee>(
+    pub fn check<K: Callee>(
         recording: &Recording,
         kernels: &[&K],
         profile: &DeviceProfile,
-        buffers: &Buffers<M>,
+        buffers: &dyn LiveBuffers,
         slots: &[Option<BufferRange>],
-    ) -> Result<Work> {
+    ) -> Result<CheckedRecording> {
         Checker::check(recording, kernels, profile, buffers, slots)
             .map_err(|error| error.context(format!("recording {:?}", recording.label)))
     }
 }
 
 /// The callee of a dispatch: its parameters and buffers.
-pub(crate) trait Callee {
+pub trait Callee {
     /// Returns the name for messages.
     fn name(&self) -> &str;
     /// Returns the parameters and storage buffers of a dispatch.
@@ -46,7 +46,7 @@ struct Checker<'a, K> {
     recording: &'a Recording,
     kernels: &'a [&'a K],
     profile: &'a DeviceProfile,
-    out: Work,
+    out: CheckedRecording,
     places: HashMap<Dim, u32>,
     /// Offset of each parameter block that a dispatch uses.
     blocks: Vec<Option<u64>>,
@@ -54,15 +54,15 @@ struct Checker<'a, K> {
 }
 
 impl<'a, K: Callee> Checker<'a, K> {
-    fn check<M>(
+    fn check(
         recording: &'a Recording,
         kernels: &'a [&'a K],
         profile: &'a DeviceProfile,
-        buffers: &Buffers<M>,
+        buffers: &dyn LiveBuffers,
         slots: &[Option<BufferRange>],
-    ) -> Result<Work> {
+    ) -> Result<CheckedRecording> {
         let slots = bind_slots(recording, slots, buffers)?;
-        let out = Work {
+        let out = CheckedRecording {
             label: recording.label.clone(),
             timestamps: 0,
             open: slots.iter().any(|slot| slot.bound.is_none()),
@@ -75,7 +75,8 @@ impl<'a, K: Callee> Checker<'a, K> {
             words: Vec::new(),
             alignment: u64::from(profile.binding_alignment.max(4)),
             most_groups: profile.max_workgroups_per_dim,
-            freed: buffers.freed(),
+            freed: AtomicU64::new(buffers.freed()),
+            aliasing: buffers.allows_aliasing(),
         };
         let (places, blocks) = (HashMap::new(), vec![None; recording.params.len()]);
         let mut checker = Checker { recording, kernels, profile, out, places, blocks, launches: 0 };
@@ -231,7 +232,7 @@ impl<'a, K: Callee> Checker<'a, K> {
         };
         if !open {
             let bound = |slot: u32| self.out.slots.get(slot as usize).and_then(|s| s.bound);
-            check_places(&launch, self.out.alignment, bound)?;
+            self.out.check_places(&launch, bound)?;
         }
         self.launches += 1;
         self.push(Step::Launch(Box::new(launch)), changes || open);
@@ -283,10 +284,10 @@ impl<'a, K: Callee> Checker<'a, K> {
     }
 }
 
-fn bind_slots<M>(
+fn bind_slots(
     recording: &Recording,
     given: &[Option<BufferRange>],
-    buffers: &Buffers<M>,
+    buffers: &dyn LiveBuffers,
 ) -> Result<Vec<Slot>> {
     if given.len() != recording.slots.len() {
         let (need, have) = (recording.slots.len(), given.len());
@@ -306,9 +307,9 @@ fn bind_slots<M>(
 
 impl Slot {
     /// Checks that a buffer range is live, large enough for the slot, and aligned.
-    pub(super) fn check<M>(&self, range: BufferRange, buffers: &Buffers<M>) -> Result<()> {
+    pub(super) fn check(&self, range: BufferRange, buffers: &dyn LiveBuffers) -> Result<()> {
         let Slot { name, bytes, .. } = self;
-        buffers.find(range).map_err(|e| e.context(format!("slot {name:?}")))?;
+        buffers.check(range).map_err(|e| e.context(format!("slot {name:?}")))?;
         if range.bytes < *bytes || !range.offset.is_multiple_of(4) {
             return Err(Error::invalid(format!(
                 "slot {name:?} needs {bytes} bytes at a multiple of 4, given {} at {}",
@@ -319,40 +320,43 @@ impl Slot {
     }
 }
 
-/// Checks the alignment of a launch's bindings, and that no buffer is read through one binding and
-/// written through another, and no range written through two. WebGPU forbids both, and translated
-/// kernels rely on that.
-pub(super) fn check_places(
-    launch: &Launch,
-    alignment: u64,
-    bound: impl Fn(u32) -> Option<BufferRange>,
-) -> Result<()> {
-    let mut before: SmallVec<[(BufferRange, Access); 8]> = SmallVec::new();
-    for (i, binding) in launch.bindings.iter().enumerate() {
-        let slot = bound(binding.slot)
-            .ok_or_else(|| Error::invalid(format!("slot {} has no buffer", binding.slot)))?;
-        let offset = slot.offset.saturating_add(binding.offset);
-        if !offset.is_multiple_of(alignment) {
-            return Err(Error::invalid(format!(
-                "binding {i} starts at byte {offset}, not a multiple of {alignment}"
-            )));
-        }
-        let place = BufferRange { buffer: slot.buffer, offset, bytes: binding.bytes };
-        let access = binding.access;
-        for (j, (other, other_access)) in before.iter().enumerate() {
-            let reads = (access, *other_access) == (Access::Read, Access::Read);
-            if other.buffer != place.buffer || reads {
-                continue;
-            }
-            let apart = |a: &BufferRange, b: &BufferRange| a.offset + a.bytes <= b.offset;
-            if access != *other_access || !(apart(other, &place) || apart(&place, other)) {
+impl CheckedRecording {
+    /// Checks the alignment of a launch's bindings, and that no buffer is read through one binding and
+    /// written through another, and no range written through two. WebGPU forbids both, and translated
+    /// kernels rely on that.
+    pub(super) fn check_places(
+        &self,
+        launch: &Launch,
+        bound: impl Fn(u32) -> Option<BufferRange>,
+    ) -> Result<()> {
+        let alignment = self.alignment;
+        let mut before: SmallVec<[(BufferRange, Access); 8]> = SmallVec::new();
+        for (i, binding) in launch.bindings.iter().enumerate() {
+            let slot = bound(binding.slot)
+                .ok_or_else(|| Error::invalid(format!("slot {} has no buffer", binding.slot)))?;
+            let offset = slot.offset.saturating_add(binding.offset);
+            if !offset.is_multiple_of(alignment) {
                 return Err(Error::invalid(format!(
-                    "bindings {j} ({other_access:?}) and {i} ({access:?}) share {:?}",
-                    place.buffer
+                    "binding {i} starts at byte {offset}, not a multiple of {alignment}"
                 )));
             }
+            let place = BufferRange { buffer: slot.buffer, offset, bytes: binding.bytes };
+            let access = binding.access;
+            for (j, (other, other_access)) in before.iter().enumerate() {
+                let reads = (access, *other_access) == (Access::Read, Access::Read);
+                if self.aliasing || other.buffer != place.buffer || reads {
+                    continue;
+                }
+                let apart = |a: &BufferRange, b: &BufferRange| a.offset + a.bytes <= b.offset;
+                if access != *other_access || !(apart(other, &place) || apart(&place, other)) {
+                    return Err(Error::invalid(format!(
+                        "bindings {j} ({other_access:?}) and {i} ({access:?}) share {:?}",
+                        place.buffer
+                    )));
+                }
+            }
+            before.push((place, access));
         }
-        before.push((place, access));
+        Ok(())
     }
-    Ok(())
 }
