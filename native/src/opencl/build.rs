@@ -41,12 +41,16 @@ pub(super) fn from_binary(
 
 /// Formats the compiler's message, with the source line of its first error.
 fn refusal(code: Code, log: &str, text: &str, twin: Option<&str>) -> String {
+    let whole = text;
     let (file, text) = match twin {
         Some(file) => (file, own_text(text, file)),
         None => ("the translation", text),
     };
+    let before = whole[..whole.len() - text.len()].lines().count();
+    let log = &in_own_lines(log, file, before);
     let mut said = format!("the OpenCL compiler refuses it: {code}");
-    if let Some(number) = first_error(log)
+    // A location that is still of the whole program is not in the user's text.
+    if let Some(number) = first_error(log, before > 0)
         && let Some(line) = number.checked_sub(1).and_then(|n| text.lines().nth(n))
     {
         let _ = write!(said, "\nline {number} of {file}: {}", line.trim());
@@ -61,10 +65,35 @@ fn refusal(code: Code, log: &str, text: &str, twin: Option<&str>) -> String {
     said
 }
 
+/// The name that a program has in the logs of compilers that ignore `#line`.
+const WHOLE: &str = "<kernel>:";
+
+/// Rewrites the locations of a compiler that ignores `#line`, as NVIDIA's does: it counts from the
+/// start of the program, which has `before` lines before the user's text.
+fn in_own_lines(log: &str, file: &str, before: usize) -> String {
+    if before == 0 {
+        return log.to_string();
+    }
+    let relocate = |line: &str| {
+        let (start, rest) = line.split_once(WHOLE)?;
+        let end = rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len());
+        let number = rest[..end].parse::<usize>().ok()?.checked_sub(before).filter(|n| *n > 0)?;
+        Some(format!("{start}{file}:{number}{}", &rest[end..]))
+    };
+    let lines: Vec<String> =
+        log.lines().map(|line| relocate(line).unwrap_or_else(|| line.to_string())).collect();
+    lines.join("\n")
+}
+
 /// Returns the line number in a log's first error, as in `<kernel>:12:5: error: ...` or `error:
 /// /tmp/x.cl:12:5: ...`.
-fn first_error(log: &str) -> Option<usize> {
+///
+/// `None` if `own` and the location is of the whole program.
+fn first_error(log: &str, own: bool) -> Option<usize> {
     let line = log.lines().find(|line| line.contains("error"))?;
+    if own && line.contains(WHOLE) {
+        return None;
+    }
     let parts: Vec<Option<usize>> = line.split(':').map(|part| part.trim().parse().ok()).collect();
     // A line and a column, or only a line if there is no column.
     let both = parts.windows(2).find_map(|pair| pair[0].filter(|_| pair[1].is_some()));
@@ -74,6 +103,19 @@ fn first_error(log: &str) -> Option<usize> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_compiler_that_ignores_line_directives_is_understood() {
+        let text = "#define A 1\n#define B 2\n#line 1 \"own.cl\"\na\n  int x = wrong;\nb\n";
+        for log in ["<kernel>:5:11: error: no 'wrong'", "own.cl:2:11: error: no 'wrong'"] {
+            let said = refusal(Code(-11), log, text, Some("own.cl"));
+            assert!(said.contains("line 2 of own.cl: int x = wrong;"), "{said}");
+            assert!(said.ends_with("own.cl:2:11: error: no 'wrong'"), "{said}");
+        }
+        // Lines before the user's text keep their numbers.
+        let said = refusal(Code(-11), "<kernel>:2:1: error: no", text, Some("own.cl"));
+        assert!(said.ends_with("<kernel>:2:1: error: no") && !said.contains("line 2"), "{said}");
+    }
 
     #[test]
     fn a_refusal_quotes_the_line_that_is_meant() {

@@ -203,7 +203,9 @@ impl Submit<'_> {
                 self.downloads.push(bytes);
             }
             ResolvedCommand::Timestamp => self.timestamps.push(queue.marker().map_err(fault)?),
-            ResolvedCommand::Copy { .. } | ResolvedCommand::Clear { .. } | ResolvedCommand::Launch { .. } => return Ok(()),
+            ResolvedCommand::Copy { .. }
+            | ResolvedCommand::Clear { .. }
+            | ResolvedCommand::Launch { .. } => return Ok(()),
         }
         self.idle = false;
         Ok(())
