@@ -18,7 +18,7 @@ use warploom_llm::sampler::Sampling;
 use warploom_llm::tokenizer::EncodeOptions;
 use warploom_llm::{
     DecoderOutput, Event, Finish, GenerateOptions, Model, OnUpload, OnWindow, Output, Perplexity,
-    PerplexityOptions, Session, StepRequest,
+    PerplexityOptions, Recovery, Session, StepRequest,
 };
 use warploom_models::gguf::Access;
 
@@ -179,8 +179,15 @@ impl Loaded {
         (sequences, first): (usize, Option<(usize, &Sampling)>),
         progress: &mut OnUpload<'_>,
     ) -> anyhow::Result<Loaded> {
+        // A device requested by name is never replaced by another.
+        let recovery = match runtime.detection().requested.as_str() {
+            "auto" => Recovery::AnyDevice,
+            _ => Recovery::SameDevice,
+        };
         let mut builder = Session::builder(model)
             .runtime(runtime.clone())
+            .recovery(recovery)
+            .on_recovery(|recovered| eprintln!("warploom: {recovered}"))
             .sequences(sequences)
             .context(place.context)
             .compute(place.compute)

@@ -128,7 +128,6 @@ impl<M> Buffers<M> {
     pub(crate) fn used(&self) -> u64 {
         self.used
     }
-
 }
 
 impl<M> LiveBuffers for Buffers<M> {

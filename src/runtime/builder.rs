@@ -261,7 +261,7 @@ impl RuntimeBuilder {
         let mut detection = Detection::to_open(&providers, &self.requested()).await?;
         let device = detection.open(&providers, options).await?;
         tracing::info!("{}", detection.startup_line());
-        Runtime::decided(device, decided, detection)
+        Runtime::decided(Some(self), device, decided, detection)
     }
 
     /// Returns a runtime on a device that is already open, such as an embedder's. Settings that
@@ -272,7 +272,7 @@ impl RuntimeBuilder {
     /// registered twice; the error of a pack that does not load.
     pub fn build_on(self, device: Arc<dyn Device>) -> Result<Runtime> {
         let detection = Detection::given(device.profile());
-        Runtime::decided(device, self.decide()?, detection)
+        Runtime::decided(None, device, self.decide()?, detection)
     }
 
     fn decide(self) -> Result<Decided> {

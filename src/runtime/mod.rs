@@ -1,6 +1,7 @@
 //! Runtime: device selection, device memory and submission.
 //!
-//! `builder` opens a runtime; `select` lists providers and selects a device; `device_tensors` keeps
+//! `builder` opens a runtime; `select` lists providers and selects a device; `reopen`
+//! opens a lost one again; `device_tensors` keeps
 //! weights and states in device memory; `instance` is a plan prepared on one device, `partitioned`
 //! a plan over several; `batcher` gathers work into submits; `tensor` is the deferred tensor front
 //! end; `tune` measures engines. `select` is the only place in the crate that names the providers.
@@ -27,6 +28,7 @@ mod instance_blocking;
 mod keep_alive;
 mod offload;
 mod partitioned;
+mod reopen;
 mod run;
 mod select;
 pub mod tensor;
@@ -54,6 +56,7 @@ pub use partitioned::Transfers;
 #[cfg(not(target_arch = "wasm32"))]
 pub use partitioned::run_partitioned;
 pub use partitioned::{PartitionedInstance, run_partitioned_async};
+pub use reopen::Reopen;
 pub use run::{RunOptions, run_graph_async, run_plan_async};
 #[cfg(not(target_arch = "wasm32"))]
 pub use run::{run_graph, run_plan};
@@ -87,6 +90,8 @@ use crate::provider::{Device, DeviceProfile};
 pub struct Runtime(Arc<Inner>);
 
 struct Inner {
+    /// Opened the device; `None` if the device was given.
+    builder: Option<RuntimeBuilder>,
     device: Arc<dyn Device>,
     detection: Detection,
     registry: Registry,
@@ -172,13 +177,19 @@ impl Runtime {
         Runtime::builder().sync(sync).memory_budget(budget).build_on(device)
     }
 
-    fn decided(device: Arc<dyn Device>, decided: Decided, detection: Detection) -> Result<Runtime> {
+    fn decided(
+        builder: Option<RuntimeBuilder>,
+        device: Arc<dyn Device>,
+        decided: Decided,
+        detection: Detection,
+    ) -> Result<Runtime> {
         let Decided { sync, budget, deterministic, f16_accumulate, dispatches, registry, .. } =
             decided;
         let (mode, cache, files) = decided.tune;
         let tuning = Tuning::chosen(device.profile(), mode, cache, files)?;
         let (preferred, blocked) = decided.preferences;
         Ok(Runtime(Arc::new(Inner {
+            builder,
             known_wrong: RwLock::new(KnownWrong::on(device.profile(), decided.doctor)),
             detection,
             pool: Pool::new(device.clone(), budget),

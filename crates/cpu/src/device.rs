@@ -190,9 +190,7 @@ impl Device for CpuDevice {
 
 #[cfg(test)]
 mod tests {
-    use super::super::tests::{
-        bytes, failing_recording, softmax_args, softmax_recording, whole,
-    };
+    use super::super::tests::{bytes, failing_recording, softmax_args, softmax_recording, whole};
     use super::*;
     use warploom_core::base::platform::{block_on, blocking, poll_once};
 

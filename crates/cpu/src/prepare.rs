@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use super::epilogue::Epilogue;
+use super::fused;
 use super::kernels::{self, KernelFn};
 use super::memory::Memory;
 use super::source::Source;
-use super::fused;
 use warploom_core::base::{DType, Format};
 use warploom_core::error::{Error, Result};
 use warploom_hal::checked::{Callee, CheckedRecording};

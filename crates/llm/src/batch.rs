@@ -71,12 +71,15 @@ impl Session {
         let instance = self.instance(key).await?;
         let symbols = SymbolValues::new().with(SEQ, tokens.len() as u64);
         let outputs = instance.read_async(symbols, inputs).await?;
-        for sequence in &sequences {
+        for (sequence, token) in tokens {
             self.past[*sequence] += 1;
+            self.histories[*sequence].extend(&[*token]);
             self.chosen[*sequence] = kind.is_token();
         }
         let bytes = outputs.into_iter().next().unwrap_or_default();
-        self.output_of(kind, sequences.into_iter(), &bytes)
+        let out = self.output_of(kind, sequences.into_iter(), &bytes)?;
+        self.note_chosen(&out);
+        Ok(out)
     }
 
     /// Returns the inputs, as bytes, of a run that chooses a token for every sequence, each at the

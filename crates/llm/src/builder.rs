@@ -6,6 +6,7 @@ use super::decoder::CacheShape;
 use super::model::Model;
 use super::planner::{DeviceModel, Planner};
 use super::prewarm::{Expected, Prewarm};
+use super::recovery::{OnRecovery, Recovered, Recoveries, Recovery};
 use super::sampler::Sampling;
 use super::session::{MAX_SEQUENCES, Session};
 use super::upload;
@@ -37,6 +38,7 @@ pub struct SessionBuilder<'a> {
     cache: Option<DType>,
     deterministic: bool,
     expected: Option<Expected>,
+    recoveries: Recoveries,
     progress: Box<OnUpload<'a>>,
 }
 
@@ -53,6 +55,7 @@ impl<'a> SessionBuilder<'a> {
             cache: None,
             deterministic: false,
             expected: None,
+            recoveries: Recoveries::default(),
             progress: Box::new(|_, _| {}),
         }
     }
@@ -108,6 +111,25 @@ impl<'a> SessionBuilder<'a> {
         self
     }
 
+    /// Sets what the session does when its device is lost. Default: [`Recovery::SameDevice`].
+    /// Ignored for a runtime that cannot open its device again
+    /// ([`Runtime::can_reopen`](warploom::runtime::Runtime::can_reopen)).
+    pub fn recovery(mut self, recovery: Recovery) -> SessionBuilder<'a> {
+        self.recoveries.how = recovery;
+        self
+    }
+
+    /// Sets the callback that receives each recovery from a lost device. Default: none; recoveries
+    /// are also logged as warnings.
+    pub fn on_recovery(
+        mut self,
+        callback: impl Fn(&Recovered) + Send + Sync + 'static,
+    ) -> SessionBuilder<'a> {
+        let callback: OnRecovery = Arc::new(callback);
+        self.recoveries.on_recovery = Some(callback);
+        self
+    }
+
     /// Sets the callback that receives the bytes uploaded so far and the total. Default: none.
     pub fn progress(
         mut self,
@@ -139,14 +161,29 @@ impl<'a> SessionBuilder<'a> {
             None => Runtime::builder().build_async().await?,
         };
         let mut progress = std::mem::replace(&mut self.progress, Box::new(|_, _| {}));
-        let expected = self.expected;
-        let on = Arc::new(self.on(runtime)?);
-        upload::check_memory(&on)?;
-        let prewarm = Prewarm::begin(&on, expected);
-        let uploaded = upload::upload(&on, &mut *progress).await;
-        // Ends before a failed upload is reported, so that no thread uses the device later.
-        let ready = prewarm.end().await;
-        Ok(Session::new(on.clone(), uploaded?, Planner::new(on, ready)))
+        let (expected, mut recoveries) = (self.expected, std::mem::take(&mut self.recoveries));
+        if !runtime.can_reopen() {
+            recoveries.how = Recovery::Off;
+        }
+        let mut on = Arc::new(self.on(runtime)?);
+        loop {
+            upload::check_memory(&on)?;
+            let prewarm = Prewarm::begin(&on, expected);
+            let uploaded = upload::upload(&on, &mut *progress).await;
+            // Ends before a failed upload is reported, so that no thread uses the device later.
+            let ready = prewarm.end().await;
+            match uploaded {
+                Ok(tensors) => {
+                    let planner = Planner::new(on.clone(), ready);
+                    return Ok(Session::new(on, tensors, planner, recoveries));
+                }
+                Err(lost) if recoveries.covers(&lost) => {
+                    let runtime = recoveries.reopen(&on.runtime, &lost).await?;
+                    on = Arc::new(on.with_runtime(runtime));
+                }
+                Err(error) => return Err(error),
+            }
+        }
     }
 
     /// Checks the settings and fills in the defaults.

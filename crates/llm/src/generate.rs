@@ -201,8 +201,23 @@ impl Session {
         }
     }
 
-    /// Generates by run-ahead decoding, with on-device sampling.
+    /// Generates by run-ahead decoding, with on-device sampling. After a recovery from a lost
+    /// device, goes on from the last token that was read.
     async fn write_ahead(&mut self, writer: &mut Writer<'_>) -> Result<Finish> {
+        loop {
+            let read = self.past();
+            let done = self.write_ahead_until_lost(writer).await;
+            if self.past() > read {
+                self.progressed();
+            }
+            match done {
+                Err(error) if self.recoveries.covers(&error) => self.recover(error).await?,
+                done => return done,
+            }
+        }
+    }
+
+    async fn write_ahead_until_lost(&mut self, writer: &mut Writer<'_>) -> Result<Finish> {
         let sampling = &writer.options.sampling;
         let mut ahead = RunAhead::new(self, 0, sampling.output_kind())?;
         let finish = loop {
@@ -219,9 +234,11 @@ impl Session {
                 break finish;
             }
         };
-        // Drops the unused runs.
-        ahead.finish().await?;
-        Ok(finish)
+        // Drops the unused runs. If the device is lost there, the next step reports it.
+        match ahead.finish().await {
+            Err(error) if !error.is_device_lost() => Err(error),
+            _ => Ok(finish),
+        }
     }
 
     /// Blocking version of [`Session::generate_async`].

@@ -77,6 +77,7 @@ mod pretokenizer;
 mod prewarm;
 #[cfg(not(target_arch = "wasm32"))]
 pub mod quantize;
+mod recovery;
 mod rope;
 mod run_ahead;
 mod run_ahead_batch;
@@ -104,6 +105,7 @@ pub use decoder::{BASE, CacheShape, DecoderInput, DecoderOutput, PAST, SEQ};
 pub use generate::{Event, Finish, GenerateOptions, Generated, OnEvent};
 pub use model::Model;
 pub use perplexity::{OnWindow, Perplexity, PerplexityOptions};
+pub use recovery::{OnRecovery, Recovered, Recovery};
 pub use sampler::{Sampler, Sampling};
 pub use session::{MAX_SEQUENCES, Session};
 pub use shape_buckets::{class_of, classes};

@@ -34,6 +34,14 @@ pub(super) struct DeviceModel {
 }
 
 impl DeviceModel {
+    /// Returns the same model on another runtime.
+    pub(super) fn with_runtime(&self, runtime: Runtime) -> DeviceModel {
+        let model = self.model.clone();
+        let weights = model.weights_on(runtime.device().profile().kind);
+        let DeviceModel { cache, mode, deterministic, .. } = *self;
+        DeviceModel { runtime, model, weights, cache, mode, deterministic }
+    }
+
     /// Builds the graph of a run, in the compute mode of the session.
     pub(super) fn graph(&self, input: DecoderInput, output: DecoderOutput) -> Result<Graph> {
         computing_in(&self.model.graph_with(&self.weights, self.cache, input, output)?, self.mode)

@@ -128,6 +128,7 @@ impl RunAhead<'_> {
         let token = NoToken::check(u32::from_le_bytes(*word))
             .map_err(|why| self.session.no_token(self.sequence, position, why))?;
         self.session.past[self.sequence] += 1;
+        self.session.histories[self.sequence].advance(token);
         self.session.chosen[self.sequence] = self.running.is_empty();
         Ok(Some(token))
     }

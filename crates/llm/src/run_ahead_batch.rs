@@ -47,6 +47,9 @@ impl Session {
                 next.push(NextToken::new(token.sequence, position, Ok(id)));
             }
         }
+        for token in &next {
+            self.histories[token.sequence].advance(token.id()?);
+        }
         for sequence in sequences {
             self.past[*sequence] += count;
             self.chosen[*sequence] = true;

@@ -11,6 +11,7 @@ use super::builder::SessionBuilder;
 use super::decoder::{DecoderInput, DecoderOutput, SEQ};
 use super::model::Model;
 use super::planner::{DeviceModel, PlanKey, Planner};
+use super::recovery::{History, Recoveries};
 use super::shape_buckets::{CLASSES, bucket_of};
 use super::step::{Output, StepOutput};
 use warploom::plan::Plan;
@@ -25,14 +26,17 @@ pub const MAX_SEQUENCES: usize = 64;
 /// A model on a device: weights, KV cache, and the plans that run it. [`Session::builder`] creates
 /// one, [`Session::step`](Session::step_async) runs tokens.
 pub struct Session {
-    on: Arc<DeviceModel>,
-    tensors: DeviceTensors,
-    planner: Planner,
-    instances: HashMap<PlanKey, Instance>,
+    pub(super) on: Arc<DeviceModel>,
+    pub(super) tensors: DeviceTensors,
+    pub(super) planner: Planner,
+    pub(super) instances: HashMap<PlanKey, Instance>,
     /// Number of filled positions of each sequence.
     pub(super) past: Vec<usize>,
     /// For each sequence, whether the device holds its chosen next token.
     pub(super) chosen: Vec<bool>,
+    /// What the host knows of each sequence.
+    pub(super) histories: Vec<History>,
+    pub(super) recoveries: Recoveries,
 }
 
 warploom_core::base::debug_as!(Session, |this| model: this.on.model, device: this.device().profile().id(), past: this.past);
@@ -43,10 +47,16 @@ impl Session {
         SessionBuilder::new(model)
     }
 
-    pub(super) fn new(on: Arc<DeviceModel>, tensors: DeviceTensors, planner: Planner) -> Session {
+    pub(super) fn new(
+        on: Arc<DeviceModel>,
+        tensors: DeviceTensors,
+        planner: Planner,
+        recoveries: Recoveries,
+    ) -> Session {
         let sequences = on.cache.sequences;
         let (past, chosen) = (vec![0; sequences], vec![false; sequences]);
-        Session { on, tensors, planner, instances: HashMap::new(), past, chosen }
+        let (instances, histories) = (HashMap::new(), vec![History::default(); sequences]);
+        Session { on, tensors, planner, instances, past, chosen, histories, recoveries }
     }
 
     /// Returns the default compute mode: `Int8`, as in llama.cpp; `F32` on software GPUs, which
@@ -135,6 +145,7 @@ impl Session {
         }
         self.chosen[sequence] &= past == filled;
         self.past[sequence] = past;
+        self.histories[sequence].truncate(past);
         Ok(())
     }
 
@@ -201,6 +212,7 @@ impl Session {
         }
         let bytes = self.run_chunk(sequence, rest, output).await?;
         let out = self.output_of(output.kind(), std::iter::once(sequence), &bytes)?;
+        self.note_chosen(&out);
         match before.is_empty() {
             true => Ok(out),
             false => {
@@ -227,6 +239,7 @@ impl Session {
             self.instance(PlanKey { input: DecoderInput::Tokens, bucket, output }).await?;
         let outputs = instance.read_async(symbols, inputs).await?;
         self.past[sequence] += count;
+        self.histories[sequence].extend(tokens);
         self.chosen[sequence] = output.is_token();
         Ok(outputs.into_iter().next().unwrap_or_default())
     }

@@ -245,6 +245,24 @@ impl Session {
     /// # Errors
     /// Same as `Session::step`.
     pub async fn step_async(&mut self, request: StepRequest<'_>) -> Result<StepOutput> {
+        loop {
+            let before = self.checkpoint();
+            match self.step_once(request).await {
+                Err(error) if self.recoveries.covers(&error) => {
+                    self.restore(before);
+                    self.recover(error).await?;
+                }
+                done => {
+                    if done.is_ok() {
+                        self.progressed();
+                    }
+                    return done;
+                }
+            }
+        }
+    }
+
+    async fn step_once(&mut self, request: StepRequest<'_>) -> Result<StepOutput> {
         let output = request.output;
         match request.input {
             StepInput::Tokens { sequence, tokens } => {

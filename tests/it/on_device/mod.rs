@@ -29,6 +29,7 @@ mod packs_wgsl;
 pub(crate) mod partitioned;
 mod plan_files;
 mod random;
+mod recovery;
 mod sample;
 pub(crate) mod semantics_devices;
 pub(crate) mod tensor;

@@ -69,7 +69,12 @@ impl Resolved {
     }
 
     /// Returns the first `count` parameter words of a launch; empty if it has none.
-    pub fn words(&self, work: &CheckedRecording, launch: &Launch, count: usize) -> SmallVec<[u32; 16]> {
+    pub fn words(
+        &self,
+        work: &CheckedRecording,
+        launch: &Launch,
+        count: usize,
+    ) -> SmallVec<[u32; 16]> {
         let Some(at) = launch.params else { return SmallVec::new() };
         let at = at as usize;
         let (bytes, at) = match at.checked_sub(work.changing_at) {

@@ -6,9 +6,7 @@ use std::sync::atomic::AtomicU64;
 use smallvec::SmallVec;
 
 use super::{CheckedRecording, Launch, LiveBuffers, Num, Range, Slot, Step};
-use crate::{
-    Binding, BufferRange, Command, DeviceProfile, Dispatch, Recording, SlotRange, Word,
-};
+use crate::{Binding, BufferRange, Command, DeviceProfile, Dispatch, Recording, SlotRange, Word};
 use warploom_core::base::{Dim, SymbolValues};
 use warploom_core::error::{Error, Result};
 use warploom_kernels::{Access, Interface};
