@@ -1,0 +1,137 @@
+import { WarploomError, asError, fromWire } from "./errors.js";
+import type { CallName, Calls, FromWorker, ToWorker } from "./protocol.js";
+
+interface Pending {
+  resolve(value: unknown): void;
+  reject(error: WarploomError): void;
+  event(value: unknown): void;
+}
+
+export interface CallOptions<C extends CallName> {
+  event?: (value: Calls[C]["event"]) => void;
+  signal?: AbortSignal | undefined;
+}
+
+/** The page's side of the worker. */
+export class Connection {
+  readonly #worker: Worker;
+  readonly #pending = new Map<number, Pending>();
+  #next = 1;
+  #ended: WarploomError | null = null;
+
+  constructor(workerUrl?: string | URL) {
+    this.#worker = startWorker(workerUrl);
+    this.#worker.onmessage = (message: MessageEvent<FromWorker>) => this.#receive(message.data);
+    this.#worker.onerror = (event) => {
+      const reason = event.message ? `: ${event.message}` : ", maybe its file did not load";
+      this.end(new WarploomError("worker", `the worker of warploom failed${reason}`));
+    };
+    this.#worker.onmessageerror = () => {
+      this.end(new WarploomError("worker", "a message of the worker could not be read"));
+    };
+  }
+
+  /** Sends a request; `signal` asks the worker to cancel it, and the worker's answer still counts. */
+  call<C extends CallName>(
+    call: C,
+    args: Calls[C]["args"],
+    { event, signal }: CallOptions<C> = {},
+  ): Promise<Calls[C]["result"]> {
+    if (this.#ended) {
+      return Promise.reject(this.#ended);
+    }
+    const id = this.#next++;
+    return new Promise<Calls[C]["result"]>((resolve, reject) => {
+      const cancel = () => this.#post({ id, cancel: true });
+      const settle = () => {
+        this.#pending.delete(id);
+        signal?.removeEventListener("abort", cancel);
+      };
+      this.#pending.set(id, {
+        resolve: (value) => { settle(); resolve(value as Calls[C]["result"]); },
+        reject: (error) => { settle(); reject(error); },
+        event: (value) => event?.(value as Calls[C]["event"]),
+      });
+      try {
+        this.#post({ id, call, args } as ToWorker);
+      } catch (thrown) {
+        settle();
+        reject(new WarploomError("invalid", `${call}: ${asError(thrown).message}`));
+        return;
+      }
+      if (signal?.aborted) {
+        cancel();
+      } else {
+        signal?.addEventListener("abort", cancel, { once: true });
+      }
+    });
+  }
+
+  /** Stops the worker; every pending and later call fails with `error`. */
+  end(error: WarploomError): void {
+    if (this.#ended) {
+      return;
+    }
+    this.#ended = error;
+    this.#worker.terminate();
+    for (const pending of [...this.#pending.values()]) {
+      pending.reject(error);
+    }
+  }
+
+  #post(message: ToWorker): void {
+    if (!this.#ended) {
+      this.#worker.postMessage(message);
+    }
+  }
+
+  #receive(message: FromWorker): void {
+    const pending = this.#pending.get(message.id);
+    if (!pending) {
+      return;
+    }
+    if ("event" in message) {
+      pending.event(message.event);
+    } else if ("error" in message) {
+      const error = fromWire(message.error);
+      pending.reject(error);
+      if (error.kind === "panic") {
+        // The memory of a module that panicked may be inconsistent.
+        this.end(error);
+      }
+    } else {
+      pending.resolve(message.result);
+    }
+  }
+}
+
+function startWorker(workerUrl?: string | URL): Worker {
+  if (workerUrl !== undefined) {
+    return crossOriginWorker(new URL(workerUrl, document.baseURI));
+  }
+  const here = import.meta.url;
+  if (isForeign(here)) {
+    return crossOriginWorker(new URL("./worker.js", here));
+  }
+  // Bundlers find the worker by this exact expression.
+  return new Worker(new URL("./worker.js", import.meta.url), { type: "module", name: "warploom" });
+}
+
+function isForeign(url: string | URL): boolean {
+  const { protocol, origin } = new URL(url);
+  return protocol.startsWith("http") && origin !== globalThis.location.origin;
+}
+
+/** A worker must be of the page's origin, but may import modules of another one, such as a CDN's. */
+function crossOriginWorker(url: URL): Worker {
+  if (!isForeign(url)) {
+    return new Worker(url, { type: "module", name: "warploom" });
+  }
+  const text = `import ${JSON.stringify(url.href)};`;
+  const shim = URL.createObjectURL(new Blob([text], { type: "text/javascript" }));
+  const worker = new Worker(shim, { type: "module", name: "warploom" });
+  // The address is needed until the worker has started; its first message says that.
+  worker.addEventListener("message", () => URL.revokeObjectURL(shim), { once: true });
+  worker.addEventListener("error", () => URL.revokeObjectURL(shim), { once: true });
+  return worker;
+}

@@ -1,0 +1,10 @@
+export { open, Engine } from "./engine.js";
+export { Model } from "./model.js";
+export { Generation } from "./generation.js";
+export { WarploomError } from "./errors.js";
+export type { ErrorDetails, ErrorKind } from "./errors.js";
+export type {
+  Chat, ChatCompletion, ChatCompletionChunk, ChatCompletionRequest, ChatCompletions,
+} from "./openai.js";
+export type { ConformanceProgress } from "./protocol.js";
+export type * from "./types.js";

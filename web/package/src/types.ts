@@ -1,0 +1,126 @@
+/** How `open` chooses the device. */
+export interface OpenOptions {
+  /** "auto" (the default) is WebGPU if the browser has it, else the CPU; `info.fallback` has the reason. */
+  device?: "auto" | "webgpu" | "cpu";
+  /** Uses no more than WebGPU's guaranteed limits, as on the weakest device. */
+  floor?: boolean;
+  /** Address of the package's `worker.js`, if it is not next to the package's other files. */
+  workerUrl?: string | URL;
+}
+
+export interface EngineInfo {
+  /** "webgpu" or "cpu". */
+  provider: string;
+  /** Properties and limits of the device. */
+  device: Readonly<Record<string, unknown>>;
+  version: string;
+  /** Why the device is not the one that was asked for first; null if it is. */
+  fallback: string | null;
+}
+
+export interface ModelInfo {
+  name: string;
+  architecture: string;
+  /** The longest text, in tokens. */
+  context: number;
+  vocabulary: number;
+  /** Bytes of the weights on the device. */
+  weights: number;
+  /** Bytes of the KV cache. */
+  cache: number;
+  /** Whether the file has a chat template, which `chat` needs. */
+  template: boolean;
+  readonly [more: string]: unknown;
+}
+
+export interface Estimate {
+  /** Bytes of weights, KV cache and intermediates on the device. */
+  weights: number;
+  cache: number;
+  arena: number;
+  /** Bytes that the device has; null if it does not say. */
+  available: number | null;
+  /** Whether the model fits; null if that cannot be known. */
+  fits: boolean | null;
+  /** Bytes of the file. */
+  size: number;
+  /** Bytes of the file that are in the browser's storage already. */
+  stored: number;
+  readonly [more: string]: unknown;
+}
+
+export interface Progress {
+  /** "waiting": another tab is downloading the same file. "check": SHA-256 of the stored file. */
+  phase: "waiting" | "download" | "check" | "load";
+  /** Bytes done, of `total`; `total` is null if the server does not say. */
+  done: number;
+  total: number | null;
+}
+
+export interface SessionOptions {
+  /** Tokens of the KV cache; the model's own context if it is left out. */
+  context?: number;
+}
+
+export interface LoadOptions extends SessionOptions {
+  onProgress?: (progress: Progress) => void;
+  signal?: AbortSignal;
+  /** SHA-256 of the file in hexadecimal; another file is refused and deleted. */
+  sha256?: string;
+}
+
+export interface GenerateOptions {
+  maxTokens?: number;
+  /** 0 is greedy. */
+  temperature?: number;
+  topK?: number;
+  topP?: number;
+  minP?: number;
+  repeatPenalty?: number;
+  seed?: number;
+  /** Texts that end the answer. */
+  stop?: string[];
+  /** "f32" computes exact products; "int8" quantises activations, which is faster. */
+  compute?: "f32" | "int8";
+  /** Ends the answer; what was written stays, with `finish: "cancelled"`. */
+  signal?: AbortSignal;
+  /** Tokens of the prompt that are done. */
+  onPrompt?: (progress: { done: number; total: number }) => void;
+}
+
+export interface Message {
+  role: "system" | "user" | "assistant";
+  content: string;
+}
+
+export interface Result {
+  text: string;
+  /** Why the answer ended. */
+  finish: "stop" | "length" | "cancelled";
+  promptTokens: number;
+  tokens: number;
+  promptSeconds: number;
+  seconds: number;
+}
+
+/** A model in the browser's storage. */
+export interface StoredModel {
+  /** The name for `remove`, unique in this origin. */
+  name: string;
+  url: string;
+  size: number;
+  /** Bytes that are stored; less than `size` after a download that was cut. */
+  stored: number;
+  complete: boolean;
+}
+
+export interface ConformanceReport {
+  passed: number;
+  failed: { name?: string; [more: string]: unknown }[];
+  unsupported: unknown[];
+}
+
+export interface ShaderText {
+  name: string;
+  wgsl: string;
+}
