@@ -34,8 +34,20 @@ export async function stored(
     if (wanted.signal.aborted) {
       throw cancelled(wanted.url);
     }
+    if (isQuota(thrown)) {
+      throw diskFull(wanted.url, null, 0, null);
+    }
     throw thrown;
   }
+}
+
+const isQuota = (thrown: unknown): boolean =>
+  thrown instanceof DOMException && thrown.name === "QuotaExceededError";
+
+/** Bytes that this origin may still store, if the browser says it. */
+async function available(): Promise<number | null> {
+  const { quota, usage } = await navigator.storage.estimate();
+  return quota === undefined || usage === undefined ? null : Math.max(0, quota - usage);
 }
 
 async function storedLocked(
@@ -91,6 +103,10 @@ async function download(
         await file.receive();
         return file.written;
       } catch (thrown) {
+        if (isQuota(thrown)) {
+          // What was flushed last stays recorded; a new record would need space too.
+          throw diskFull(wanted.url, file.size, file.written, null);
+        }
         await file.save();
         failures = file.written > before ? 1 : failures + 1;
         if (failures >= ATTEMPTS || !isTransient(thrown) || wanted.signal.aborted) {
@@ -144,6 +160,10 @@ class Part {
     this.#wanted = wanted;
     this.#record = record;
     this.written = record.verified;
+  }
+
+  get size(): number | null {
+    return this.#record.size;
   }
 
   /** One request, until the file is complete; throws if it ends early. */
@@ -212,7 +232,7 @@ class Part {
       if (signal.aborted) {
         throw cancelled(url);
       }
-      if (thrown instanceof WarploomError) {
+      if (thrown instanceof WarploomError || isQuota(thrown)) {
         throw thrown;
       }
       throw new WarploomError("network",
@@ -222,14 +242,7 @@ class Part {
   }
 
   #write(bytes: Uint8Array<ArrayBuffer>): void {
-    try {
-      writeAll(this.#access, bytes, this.written);
-    } catch (thrown) {
-      if (thrown instanceof DOMException && thrown.name === "QuotaExceededError") {
-        throw diskFull(this.#wanted.url, this.#record.size, this.written, null);
-      }
-      throw thrown;
-    }
+    writeAll(this.#access, bytes, this.written);
     this.written += bytes.length;
   }
 
@@ -246,13 +259,9 @@ class Part {
     if (size === null) {
       return;
     }
-    const { quota, usage } = await navigator.storage.estimate();
-    if (quota === undefined || usage === undefined) {
-      return;
-    }
-    const available = Math.max(0, quota - usage);
-    if (size - this.written > available) {
-      throw diskFull(this.#wanted.url, size, this.written, available);
+    const room = await available();
+    if (room !== null && size - this.written > room) {
+      throw diskFull(this.#wanted.url, size, this.written, room);
     }
   }
 }
@@ -261,18 +270,18 @@ function diskFull(
   url: string,
   size: number | null,
   written: number,
-  available: number | null,
+  room: number | null,
 ): WarploomError {
   const needed = size === null ? null : size - written;
-  const room = available === null ? "" : `, ${available} are available`;
   return new WarploomError("disk-full",
     `${url}: ${written} bytes are stored`
-    + (needed === null ? "" : `, ${needed} more are needed`) + room
+    + (needed === null ? "" : `, ${needed} more are needed`)
+    + (room === null ? "" : `, ${room} are available`)
     + ": the browser's storage for this site is full",
     {
       stored: written,
       ...(needed === null ? {} : { needed }),
-      ...(available === null ? {} : { available }),
+      ...(room === null ? {} : { available: room }),
     });
 }
 
