@@ -86,6 +86,10 @@ export class Connection {
   }
 
   #receive(message: FromWorker): void {
+    if ("fatal" in message) {
+      this.end(fromWire(message.fatal));
+      return;
+    }
     const pending = this.#pending.get(message.id);
     if (!pending) {
       return;

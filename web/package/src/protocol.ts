@@ -73,4 +73,6 @@ export type ToWorker =
 export type FromWorker =
   | { id: number; event: unknown }
   | { id: number; result: unknown }
-  | { id: number; error: WireError };
+  | { id: number; error: WireError }
+  /** The worker cannot go on: no call will be answered. */
+  | { fatal: WireError };

@@ -58,8 +58,12 @@ export interface Progress {
 }
 
 export interface SessionOptions {
-  /** Tokens of the KV cache; the model's own context if it is left out. */
+  /** Tokens of the KV cache; if it is left out, the model's own context up to a default limit. */
   context?: number;
+  /** "f32" computes exact products; "int8" quantises activations, which is faster. */
+  compute?: "f32" | "int8";
+  /** Element type of the KV cache. */
+  cache?: "f32" | "f16";
 }
 
 export interface LoadOptions extends SessionOptions {
@@ -80,7 +84,7 @@ export interface GenerateOptions {
   seed?: number;
   /** Texts that end the answer. */
   stop?: string[];
-  /** "f32" computes exact products; "int8" quantises activations, which is faster. */
+  /** As in `LoadOptions`; another one than the model was loaded with uploads the weights again. */
   compute?: "f32" | "int8";
   /** Ends the answer; what was written stays, with `finish: "cancelled"`. */
   signal?: AbortSignal;
@@ -114,10 +118,21 @@ export interface StoredModel {
   complete: boolean;
 }
 
+/** A case of the conformance table that did not pass. */
+export interface ConformanceCase {
+  case: string;
+  sizes: unknown;
+  why: string;
+}
+
 export interface ConformanceReport {
+  cases: number;
   passed: number;
-  failed: { name?: string; [more: string]: unknown }[];
-  unsupported: unknown[];
+  failed: ConformanceCase[];
+  unsupported: ConformanceCase[];
+  /** What is wrong with the run itself. */
+  problems: unknown[];
+  seconds: number;
 }
 
 export interface ShaderText {

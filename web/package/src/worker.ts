@@ -1,6 +1,6 @@
 // The worker: holds the WebAssembly module, its device and its models, and answers the page.
 import init, * as wasm from "./wasm/warploom_web.js";
-import { toWire } from "./errors.js";
+import { WarploomError, asError, toWire } from "./errors.js";
 import type { FromWorker, ToWorker } from "./protocol.js";
 import type { Backend } from "./worker/backend.js";
 import { Host } from "./worker/host.js";
@@ -10,6 +10,16 @@ const host = new Host({ ...wasm, default: init } as unknown as Backend,
 
 const post = (message: FromWorker) => self.postMessage(message);
 const running = new Map<number, AbortController>();
+
+// A panic in the middle of an asynchronous call loses the promise of that call.
+function fatal(thrown: unknown, message: string): void {
+  const error = thrown === null || thrown === undefined
+    ? new WarploomError("worker", message) : asError(thrown);
+  post({ fatal: toWire(error) });
+}
+self.addEventListener("error", (event) => fatal(event.error, event.message));
+self.addEventListener("unhandledrejection", (event) =>
+  fatal(event.reason, "a promise of the worker was rejected"));
 
 self.onmessage = async ({ data }: MessageEvent<ToWorker>) => {
   const { id } = data;

@@ -31,9 +31,10 @@ export interface BackendEngine {
 export interface Backend {
   default(options: { module_or_path: URL }): Promise<unknown>;
   Engine: { open(options: string): Promise<BackendEngine> };
-  conformance(
+  /** Absent if the module was built without its checks, as is `shaders`. */
+  conformance?(
     device: string,
     progress: (done: number, total: number, name: string) => void,
   ): Promise<string>;
-  shaders(): string;
+  shaders?(): string;
 }

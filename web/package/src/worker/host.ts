@@ -89,8 +89,9 @@ export class Host {
     models: () => listModels(),
     remove: ({ name }, { signal }) => removeModel(name, signal),
     conformance: async ({ device }, { event }) => JSON.parse(
-      await this.#backend.conformance(device, (done, total, name) => event({ done, total, name }))),
-    shaders: async () => JSON.parse(this.#backend.shaders()),
+      await present(this.#backend.conformance)(device,
+        (done, total, name) => event({ done, total, name }))),
+    shaders: async () => JSON.parse(present(this.#backend.shaders)()),
   };
 
   #opened(): BackendEngine {
@@ -227,6 +228,14 @@ export class Host {
       }));
     });
   }
+}
+
+/** A function of the module's checks. */
+function present<T>(check: T | undefined): T {
+  if (check === undefined) {
+    throw new WarploomError("unsupported", "this build of the module has no checks");
+  }
+  return check;
 }
 
 /** The file if its SHA-256 is the wanted one. */
