@@ -1,0 +1,116 @@
+// The package as others get it: `npm pack`, then used from a plain page and from another origin.
+import assert from "node:assert/strict";
+import { execFileSync } from "node:child_process";
+import { mkdtemp, rm, stat, writeFile } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { after, before, test } from "node:test";
+import { brotliCompressSync } from "node:zlib";
+import { readFile } from "node:fs/promises";
+import { launch, serveFolders, web } from "./lib.mjs";
+
+let folder, packed, browser;
+
+before(async () => {
+  folder = await mkdtemp(join(tmpdir(), "warploom-pack-"));
+  const output = execFileSync("npm", ["pack", "--json", "--pack-destination", folder],
+    { cwd: join(web, "package"), encoding: "utf8" });
+  const parsed = JSON.parse(output);
+  // One object in an array, or by name in newer versions of npm.
+  [packed] = Array.isArray(parsed) ? parsed : Object.values(parsed);
+  execFileSync("tar", ["xzf", join(folder, packed.filename), "-C", folder]);
+  browser = await launch();
+});
+
+after(async () => {
+  await browser?.close();
+  if (folder) await rm(folder, { recursive: true, force: true });
+});
+
+const PLAIN = (address) => `<!doctype html><html lang=en><meta charset=utf-8><title>plain</title>
+<link rel=icon href="data:,"><pre id=out></pre><script type=module>
+import { open } from "${address}";
+const engine = await open({ device: "cpu" });
+const model = await engine.embedded();
+const answer = model.generate("Once upon a time", { maxTokens: 12, temperature: 0 });
+for await (const text of answer) document.getElementById("out").append(text);
+document.title = JSON.stringify(await answer.result);
+await engine.close();
+</script>`;
+
+async function run(origin) {
+  const page = await browser.context.newPage();
+  const errors = [];
+  page.on("pageerror", (error) => errors.push(String(error)));
+  await page.goto(`${origin}/plain.html`);
+  await page.waitForFunction(() => document.title !== "plain", null, { timeout: 60_000 })
+    .catch((error) => assert.fail(`${errors.join("\n") || error}`));
+  const result = JSON.parse(await page.title());
+  assert.equal(await page.textContent("#out"), result.text);
+  assert.equal(result.tokens, 12);
+  await page.close();
+  return result.text;
+}
+
+test("the tarball has what it needs and nothing else", async () => {
+  const names = packed.files.map(({ path }) => path);
+  for (const name of ["README.md", "LICENSE-MIT", "LICENSE-APACHE", "dist/index.js", "dist/index.d.ts",
+    "dist/worker.js", "dist/wasm/warploom_web_bg.wasm", "dist/vendor/LICENSE"]) {
+    assert.ok(names.includes(name), name);
+  }
+  assert.deepEqual(names.filter((name) => /node_modules|^src|tsconfig|\.map$/.test(name)), []);
+  let total = 0;
+  let module = 0;
+  for (const name of names.filter((name) => /\.(js|wasm)$/.test(name))) {
+    const size = brotliCompressSync(await readFile(join(folder, "package", name))).length;
+    total += size;
+    if (name.endsWith(".wasm")) module = size;
+  }
+  console.log(`web: package of ${packed.size} bytes; with brotli ${total} bytes, `
+    + `of which the module ${module} (with the embedded model)`);
+});
+
+test("a page without a bundler uses the tarball", async (t) => {
+  await writeFile(join(folder, "plain.html"), PLAIN("./package/dist/index.js"));
+  const site = await serveFolders({ "/": folder });
+  t.after(() => site.close());
+  await run(site.origin);
+});
+
+test("a page uses the tarball from another origin, as from a CDN", async (t) => {
+  const cdn = await serveFolders({ "/": folder }, { cors: true });
+  await writeFile(join(folder, "plain.html"), PLAIN(`${cdn.origin}/package/dist/index.js`));
+  const site = await serveFolders({ "/": folder });
+  t.after(async () => {
+    await site.close();
+    await cdn.close();
+  });
+  await run(site.origin);
+  assert.ok(cdn.requests.some((path) => path.endsWith("/worker.js")));
+  assert.ok(cdn.requests.some((path) => path.endsWith(".wasm")));
+});
+
+test("the types fit a strict program", async (t) => {
+  const program = join(folder, "program.ts");
+  await writeFile(program, `
+    import { open, WarploomError, type Result } from "./package/dist/index.js";
+    await using engine = await open({ device: "auto" });
+    await using model = await engine.load(new File([], "x.gguf"), { sha256: "0" });
+    const answer = model.chat([{ role: "user", content: "hi" }], { maxTokens: 3 });
+    for await (const piece of answer) { const text: string = piece; void text; }
+    const result: Result = await answer.result;
+    const chunks = await engine.chat.completions.create({ messages: [], stream: true });
+    for await (const chunk of chunks) { void chunk.choices[0]?.delta.content; }
+    const whole = await engine.chat.completions.create({ messages: [] });
+    const content: string = whole.choices[0].message.content;
+    void [result, content, (error: WarploomError) => error.kind === "disk-full"];
+    // @ts-expect-error: no such option
+    void model.generate("x", { temprature: 1 });
+    export {};
+  `);
+  const tsc = join(web, "package", "node_modules", "typescript", "bin", "tsc");
+  assert.ok(await stat(tsc).catch(() => null), `${tsc} is missing`);
+  execFileSync(process.execPath, [tsc, "--noEmit", "--strict", "--target", "es2022", "--module", "es2022",
+    "--moduleResolution", "bundler", "--lib", "es2023,dom,dom.asynciterable,esnext.disposable", "--types", "",
+    program], { stdio: "pipe", encoding: "utf8" });
+});
