@@ -60,6 +60,7 @@ async function load(wanted) {
   models.setCurrent(wanted, wanted.name);
   const before = model;
   model = null;
+  describe();
   try {
     await before?.close();
     const options = { signal: stop.signal, onProgress: progress };
