@@ -3,15 +3,61 @@
 use warploom::Error;
 use warploom_core::base::Format;
 use warploom_core::quant;
-use warploom_models::gguf::{Gguf, TensorInfo, Value};
+use warploom_models::gguf::{Gguf, ReadAt, TensorInfo, Value};
 
-/// Opens `bytes`, or returns the refusal after checking its text.
+/// Opens `bytes`, or returns the refusal after checking its text. A reader must give the same.
 pub(crate) fn open(bytes: Vec<u8>) -> Result<Gguf, Error> {
-    Gguf::from_bytes(bytes, "fuzz.gguf").inspect_err(|error| {
+    let read = Gguf::from_reader(Bytes(bytes.clone()), "fuzz.gguf");
+    let opened = Gguf::from_bytes(bytes, "fuzz.gguf").inspect_err(|error| {
         let text = error.to_string();
         assert!(error.is_bad_file(), "not a bad file: {error:?}");
         assert!(text.starts_with("fuzz.gguf: ") && text.contains(" at byte "), "{text}");
-    })
+    });
+    match (&opened, read) {
+        (Ok(file), Ok(read)) => same(file, &read),
+        (Err(error), Err(read)) => assert_eq!(error.to_string(), read.to_string()),
+        // Only readers look for a second file after the first.
+        (Ok(_), Err(read)) => assert!(read.to_string().contains("another GGUF file"), "{read}"),
+        (Err(error), Ok(_)) => panic!("opens through a reader only: {error}"),
+    }
+    opened
+}
+
+/// A file that is read on demand.
+pub(crate) struct Bytes(pub(crate) Vec<u8>);
+
+impl ReadAt for Bytes {
+    fn size(&self) -> u64 {
+        self.0.len() as u64
+    }
+
+    fn read_at(&self, offset: u64, into: &mut [u8]) -> Result<(), Error> {
+        into.copy_from_slice(&self.0[offset as usize..][..into.len()]);
+        Ok(())
+    }
+}
+
+/// Checks that two files have the same metadata, the same tensors, and the same bytes.
+pub(crate) fn same(file: &Gguf, read: &Gguf) {
+    assert_eq!(file.file_bytes(), read.file_bytes());
+    assert_eq!(file.metadata().count(), read.metadata().count());
+    for ((key, value), (other, read)) in file.metadata().zip(read.metadata()) {
+        assert_eq!((key, format!("{value:?}")), (other, format!("{read:?}")));
+    }
+    assert_eq!(file.tensor_count(), read.tensor_count());
+    for (info, other) in file.tensors().zip(read.tensors()) {
+        assert_eq!(format!("{info:?}"), format!("{other:?}"));
+        let Some(len) = info.byte_len() else { continue };
+        let bytes = file.bytes(&info).expect("bytes in memory");
+        assert_eq!(bytes, &*read.part(&other, 0..len).expect("bytes that are read"));
+        let half = len / 2;
+        assert_eq!(bytes[half as usize..], *read.part(&other, half..len).expect("a part"));
+        match (file.weights(&info), read.weights(&other)) {
+            (Ok(weights), Ok(read)) => assert_eq!(weights, read),
+            (Err(error), Err(read)) => assert_eq!(error.to_string(), read.to_string()),
+            (weights, read) => panic!("{:?} and {:?}", weights.err(), read.err()),
+        }
+    }
 }
 
 /// Touches every value and every byte; returns the number of decoded tensors.

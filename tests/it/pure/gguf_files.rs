@@ -10,12 +10,16 @@ use warploom_core::quant;
 use warploom_llm::Model;
 use warploom_models::gguf::{Access, Gguf, Kind, Value};
 
-use super::gguf_exercise::read_all;
+use super::gguf_exercise::{Bytes, read_all, same};
 use super::gguf_writer::{Meta, Writer, ramp, small};
 use super::{gguf_bad, model_bad};
 
 fn open(writer: &Writer) -> Gguf {
-    Gguf::from_bytes(writer.write().bytes, "test.gguf").expect("a valid file opens")
+    let bytes = writer.write().bytes;
+    let read = Gguf::from_reader(Bytes(bytes.clone()), "test.gguf").expect("a reader opens it");
+    let file = Gguf::from_bytes(bytes, "test.gguf").expect("a valid file opens");
+    same(&file, &read);
+    file
 }
 
 #[test]
@@ -28,6 +32,11 @@ fn bad_files_are_refused_by_field_and_offset() {
         let result = Gguf::from_bytes(case.bytes.clone(), "bad.gguf");
         let took = start.elapsed();
         let place = format!("{} at byte {}: ", case.field, case.at);
+        let read = Gguf::from_reader(Bytes(case.bytes.clone()), "bad.gguf");
+        let texts = [&result, &read].map(|opened| opened.as_ref().err().map(ToString::to_string));
+        if texts[0] != texts[1] {
+            wrong.push(format!("{}: through a reader {:?}", case.name, texts[1]));
+        }
         match result {
             Ok(_) => wrong.push(format!("{}: it opened", case.name)),
             Err(e) if !e.is_bad_file() => wrong.push(format!("{}: {e:?}", case.name)),

@@ -1,5 +1,6 @@
 //! Reads values with bounds checks. Errors name the file, subject, field and byte offset.
 
+use std::cell::Cell;
 use std::fmt;
 
 use warploom_core::error::{Error, Result};
@@ -59,16 +60,45 @@ pub(super) struct Cursor<'a> {
     /// Offset of the next byte; never beyond the end.
     pub(super) at: usize,
     pub(super) subject: Subject<'a>,
+    /// Set if `bytes` are only the start of the file.
+    start: Option<Start<'a>>,
+}
+
+/// Says that a cursor reads only the start of a file.
+#[derive(Clone, Copy)]
+struct Start<'a> {
+    /// Size of the file in bytes.
+    file_len: u64,
+    /// Set to the number of bytes needed if an error is due to missing bytes that the file has.
+    short: &'a Cell<u64>,
 }
 
 impl<'a> Cursor<'a> {
     pub(super) fn new(file: &'a str, bytes: &'a [u8]) -> Cursor<'a> {
-        Cursor { file, bytes, at: 0, subject: Subject::Header }
+        Cursor { file, bytes, at: 0, subject: Subject::Header, start: None }
     }
 
-    /// Returns the number of bytes left.
-    pub(super) fn left(&self) -> usize {
-        self.bytes.len().saturating_sub(self.at)
+    /// Creates a cursor over `bytes`, the start of a file of `file_len` bytes. If reading fails
+    /// because the file has bytes that are not in `bytes`, `short` is set to the number needed.
+    pub(super) fn of_start(
+        file: &'a str,
+        bytes: &'a [u8],
+        file_len: u64,
+        short: &'a Cell<u64>,
+    ) -> Cursor<'a> {
+        Cursor { start: Some(Start { file_len, short }), ..Cursor::new(file, bytes) }
+    }
+
+    /// Returns the number of bytes left in the file.
+    pub(super) fn left(&self) -> u64 {
+        let len = self.start.map_or(self.bytes.len() as u64, |start| start.file_len);
+        len.saturating_sub(self.at as u64)
+    }
+
+    /// Returns a capacity for `count` items of at least `least` bytes each that is not larger than
+    /// the bytes at hand.
+    pub(super) fn capacity(&self, count: usize, least: usize) -> usize {
+        count.min(self.bytes.len().saturating_sub(self.at) / least)
     }
 
     /// Returns an error about `field`, which begins at byte `at`.
@@ -86,15 +116,20 @@ impl<'a> Cursor<'a> {
                 self.at += taken.len();
                 Ok(taken)
             }
-            None => Err(self.bad(
-                field,
-                self.at,
-                format_args!(
-                    "needs {len} bytes, the file has {} left{}",
-                    self.left(),
-                    if_plausible(len)
-                ),
-            )),
+            None => {
+                if let Some(start) = self.start.filter(|_| len <= self.left()) {
+                    start.short.set(self.at as u64 + len);
+                }
+                Err(self.bad(
+                    field,
+                    self.at,
+                    format_args!(
+                        "needs {len} bytes, the file has {} left{}",
+                        self.left(),
+                        if_plausible(len)
+                    ),
+                ))
+            }
         }
     }
 
@@ -130,7 +165,7 @@ impl<'a> Cursor<'a> {
     pub(super) fn count(&mut self, field: &str, least: usize) -> Result<usize> {
         let at = self.at;
         let count = self.u64(field)?;
-        let room = self.left() / least;
+        let room = usize::try_from(self.left() / least as u64).unwrap_or(usize::MAX);
         match usize::try_from(count) {
             Ok(count) if count <= room => Ok(count),
             _ => Err(self.bad(

@@ -5,6 +5,8 @@
 
 use std::fmt;
 
+use warploom_core::error::Error;
+
 /// Number of bytes inspected at the start of a file.
 const LOOKED_AT: usize = 64 << 10;
 /// Maximum number of characters that an error quotes.
@@ -272,9 +274,17 @@ fn find(bytes: &[u8], word: &[u8]) -> Option<usize> {
     bytes.windows(word.len()).position(|window| window == word)
 }
 
+/// Adds advice based on the name of an unreadable file to an error about its contents.
+pub(super) fn with_hint(name: &str, error: Error) -> Error {
+    match hint(name) {
+        Some(hint) if error.is_bad_file() => Error::bad_file(format!("{error}: {hint}")),
+        _ => error,
+    }
+}
+
 /// Returns advice based on the name of an unreadable file, if the name is that of an unfinished
 /// download or of a fragment of a file.
-pub(super) fn hint(name: &str) -> Option<&'static str> {
+fn hint(name: &str) -> Option<&'static str> {
     let name = name.rsplit(['/', '\\']).next().unwrap_or(name).to_ascii_lowercase();
     let ending = name.rsplit('.').next().unwrap_or_default();
     let numbered = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());

@@ -1,5 +1,7 @@
 //! Validates the head of a file, from magic to tensor table, and indexes its entries.
 
+use std::cell::Cell;
+
 use super::cursor::{BROKEN_OFF, Cursor, Quoted, Subject};
 use super::foreign;
 use super::tensor::Entry;
@@ -63,9 +65,24 @@ pub(super) fn name_at(head: &[u8], at: usize) -> &[u8] {
 }
 
 impl Index {
-    /// Validates the head in `bytes`, the start of a file of `file_len` bytes.
+    /// Validates the head in `bytes`, a file of `file_len` bytes or its whole head.
     pub(super) fn parse(file: &str, bytes: &[u8], file_len: u64) -> Result<Index> {
-        let mut cursor = Cursor::new(file, bytes);
+        Index::parse_at(Cursor::new(file, bytes), file_len)
+    }
+
+    /// Validates the head of a file of `file_len` bytes, of which `bytes` are the first. On an
+    /// error, `short` is the number of bytes to read before the next attempt, or 0 if the file
+    /// itself is bad.
+    pub(super) fn parse_start(
+        file: &str,
+        bytes: &[u8],
+        file_len: u64,
+        short: &Cell<u64>,
+    ) -> Result<Index> {
+        Index::parse_at(Cursor::of_start(file, bytes, file_len, short), file_len)
+    }
+
+    fn parse_at(mut cursor: Cursor<'_>, file_len: u64) -> Result<Index> {
         magic(&mut cursor)?;
         let version = version(&mut cursor)?;
         let tensors_at = cursor.at;
@@ -74,7 +91,7 @@ impl Index {
         // The sum may still exceed the bytes left.
         let need =
             key_count as u128 * LEAST_KEY as u128 + tensor_count as u128 * LEAST_TENSOR as u128;
-        if need > cursor.left() as u128 {
+        if need > u128::from(cursor.left()) {
             return Err(cursor.bad(
                 "tensor and metadata count",
                 tensors_at,
@@ -184,7 +201,7 @@ fn version(cursor: &mut Cursor<'_>) -> Result<u32> {
 
 /// Validates `count` metadata entries, and returns their offsets.
 fn keys(cursor: &mut Cursor<'_>, count: usize) -> Result<Names> {
-    let mut offsets = Vec::with_capacity(count);
+    let mut offsets = Vec::with_capacity(cursor.capacity(count, LEAST_KEY));
     for i in 0..count {
         cursor.subject = Subject::Key(i, None);
         offsets.push(cursor.at);
@@ -197,7 +214,7 @@ fn keys(cursor: &mut Cursor<'_>, count: usize) -> Result<Names> {
 
 /// Validates `count` tensor entries, except for their ranges, and returns their offsets.
 fn tensors(cursor: &mut Cursor<'_>, count: usize) -> Result<Names> {
-    let mut offsets = Vec::with_capacity(count);
+    let mut offsets = Vec::with_capacity(cursor.capacity(count, LEAST_TENSOR));
     for i in 0..count {
         offsets.push(cursor.at);
         Entry::read(cursor, i)?;

@@ -4,28 +4,30 @@ use super::Gguf;
 use warploom_core::error::{Error, Result};
 
 /// Number of bytes searched after the last tensor: the largest alignment.
-const WITHIN: usize = 64 << 10;
+const WITHIN: u64 = 64 << 10;
 
 /// Finds a second GGUF file after the tensors of the first, and returns its offset.
-fn second_file(file: &Gguf) -> Option<usize> {
-    let bytes = (*file.data).as_ref();
+///
+/// # Errors
+/// Io if the file cannot be read.
+fn second_file(file: &Gguf) -> Result<Option<u64>> {
     let ends = file.index.tensors.in_order.iter().filter_map(|at| {
         let info = file.tensor_at(*at);
         info.file_offset().checked_add(info.byte_len()?)
     });
     let end = ends.max().unwrap_or(0).max(file.index.head_len as u64);
-    let end = usize::try_from(end).ok()?;
-    let rest = bytes.get(end..bytes.len().min(end.saturating_add(WITHIN + 8)))?;
+    let len = file.data.len().saturating_sub(end).min(WITHIN + 8);
+    let Some(rest) = file.data.part(&file.name, end, len)? else { return Ok(None) };
     let begins = |w: &[u8]| w.starts_with(b"GGUF") && matches!(w[4..], [2 | 3, 0, 0, 0]);
-    rest.windows(8).position(begins).map(|at| end + at)
+    Ok(rest.windows(8).position(begins).map(|at| end + at as u64))
 }
 
 /// Refuses a file to which another GGUF file is appended.
 ///
 /// # Errors
-/// Bad file, naming the byte at which the appended file begins.
+/// Bad file, naming the byte at which the appended file begins; io if the file cannot be read.
 pub(super) fn refuse_joined(file: &Gguf) -> Result<()> {
-    let Some(at) = second_file(file) else { return Ok(()) };
+    let Some(at) = second_file(file)? else { return Ok(()) };
     let (name, total) = (file.name(), file.file_bytes());
     let parts = file.split_count().unwrap_or(1);
     Err(Error::bad_file(match parts {

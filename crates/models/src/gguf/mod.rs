@@ -12,10 +12,12 @@
 //! are read on access, so a vocabulary of 150,000 strings needs no allocation.
 //!
 //! Files with tensors of any type can be opened: a type that this crate does not decode is an error
-//! only in [`TensorInfo::format`]. A split model is opened through its first file ([`Gguf::join`]).
+//! only in [`TensorInfo::format`]. A split model is opened through its first file ([`Gguf::join`]). A
+//! file that should not be in memory as a whole is opened through a reader ([`Gguf::from_reader`]).
 
 use std::borrow::Cow;
 use std::fmt;
+use std::ops::Range;
 use std::sync::Arc;
 
 use warploom_core::base::Format;
@@ -25,23 +27,25 @@ use warploom_core::quant;
 mod cursor;
 pub mod foreign;
 mod index;
-#[cfg(not(target_arch = "wasm32"))]
 mod joined;
 mod metadata;
 #[cfg(not(target_arch = "wasm32"))]
 mod open;
+mod reader;
 mod split;
 mod tensor;
 mod value;
 mod write;
 
 pub use metadata::{Floats, Integers, Strings};
+pub use reader::ReadAt;
 pub use tensor::TensorInfo;
 pub use value::{Array, Items, Kind, Value};
 pub use write::{TensorWriter, Writer};
 
 use cursor::Cursor;
 use index::Index;
+use reader::Data;
 
 /// How `Gguf::open` accesses the bytes of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,7 +64,7 @@ pub enum Access {
 /// An open GGUF file.
 pub struct Gguf {
     name: Arc<str>,
-    data: Box<dyn AsRef<[u8]> + Send + Sync>,
+    data: Data,
     /// Validated copy of the bytes before the tensors' data: header, metadata, tensor table.
     head: Vec<u8>,
     index: Index,
@@ -83,7 +87,8 @@ impl Gguf {
         let head = bytes[..first.head_len].to_vec();
         drop(first);
         let index = Index::parse(name, &head, file_len)?;
-        Ok(Gguf { name: name.into(), data: Box::new(data), head, index, rest: Vec::new() })
+        let data = Data::Bytes(Box::new(data));
+        Ok(Gguf { name: name.into(), data, head, index, rest: Vec::new() })
     }
 
     /// Returns the file name used in errors.
@@ -103,7 +108,7 @@ impl Gguf {
 
     /// Returns the size of the file in bytes; for a joined model, the total of its parts.
     pub fn file_bytes(&self) -> u64 {
-        self.parts().map(|part| (*part.data).as_ref().len() as u64).sum()
+        self.parts().map(|part| part.data.len()).sum()
     }
 
     /// Returns the total bytes of all tensors whose type has a known size, without padding.
@@ -137,12 +142,50 @@ impl Gguf {
             .ok_or_else(|| Error::bad_file(format!("{}: no tensor `{name}`", self.name)))
     }
 
-    /// Returns the raw bytes of a tensor.
+    /// Returns the raw bytes of a tensor of a file in memory.
+    ///
+    /// # Errors
+    /// Unsupported if the size of its type is unknown, or if the file was opened with
+    /// [`Gguf::from_reader`], whose bytes [`Gguf::part`] returns; invalid if the tensor belongs to
+    /// a different file; bad file if the file has become too short.
+    pub fn bytes(&self, info: &TensorInfo) -> Result<&[u8]> {
+        let (part, len) = self.place_of(info)?;
+        match &part.data {
+            Data::Bytes(bytes) => reader::slice((**bytes).as_ref(), info.file_offset(), len)
+                .ok_or_else(|| part.too_short(info, info.file_offset(), len)),
+            Data::Reader(_) => Err(Error::unsupported(format!(
+                "{}: tensor `{}` at byte {} is not in memory: the file is read in parts",
+                part.name,
+                info.name(),
+                info.file_offset()
+            ))),
+        }
+    }
+
+    /// Returns `range` of the raw bytes of a tensor: borrowed from a file in memory, read from
+    /// others.
     ///
     /// # Errors
     /// Unsupported if the size of its type is unknown; invalid if the tensor belongs to a different
-    /// file; bad file if the file has become too short.
-    pub fn bytes(&self, info: &TensorInfo) -> Result<&[u8]> {
+    /// file or is shorter; bad file if the file has become too short; io, naming file and byte
+    /// offset, if a reader fails; out of memory if the bytes do not fit.
+    pub fn part(&self, info: &TensorInfo, range: Range<u64>) -> Result<Cow<'_, [u8]>> {
+        let (part, len) = self.place_of(info)?;
+        if range.start > range.end || range.end > len {
+            return Err(Error::invalid(format!(
+                "{}: bytes {range:?} of tensor `{}`, which has {len}",
+                part.name,
+                info.name()
+            )));
+        }
+        let (at, len) = (info.file_offset() + range.start, range.end - range.start);
+        let bytes = part.data.part(&part.name, at, len);
+        let bytes = bytes.map_err(|e| e.context(format_args!("tensor `{}`", info.name())))?;
+        bytes.ok_or_else(|| part.too_short(info, at, len))
+    }
+
+    /// Returns the part of the model that contains a tensor, and the size of the tensor in bytes.
+    fn place_of(&self, info: &TensorInfo) -> Result<(&Gguf, u64)> {
         let Some(part) = self.part_of(info) else {
             return Err(Error::invalid(format!(
                 "tensor `{}` of {} was asked of {}",
@@ -151,35 +194,31 @@ impl Gguf {
                 self.name
             )));
         };
-        let len = info.byte_len().ok_or_else(|| info.unsupported())?;
-        let data = (*part.data).as_ref();
-        // Opening validated the range; this fails only if a mapped file changed.
-        let range = usize::try_from(info.file_offset())
-            .ok()
-            .zip(usize::try_from(len).ok())
-            .and_then(|(start, len)| data.get(start..start.checked_add(len)?));
-        range.ok_or_else(|| {
-            Error::bad_file(format!(
-                "{}: tensor `{}` at byte {}: the file became shorter than {len} bytes from there",
-                part.name,
-                info.name(),
-                info.file_offset()
-            ))
-        })
+        Ok((part, info.byte_len().ok_or_else(|| info.unsupported())?))
+    }
+
+    /// Returns the error for a file that has shrunk since it was opened, which validated the range.
+    fn too_short(&self, info: &TensorInfo, at: u64, len: u64) -> Error {
+        Error::bad_file(format!(
+            "{}: tensor `{}` at byte {at}: the file became shorter than {len} bytes from there",
+            self.name,
+            info.name()
+        ))
     }
 
     /// Returns the blocks of a tensor in its [`TensorInfo::format`]. They are the bytes of the
     /// file, except for BitNet's I2_S, whose single scale is repeated in every block.
     ///
     /// # Errors
-    /// Same as [`Gguf::bytes`], and also unsupported if this crate does not decode the type, and
+    /// Same as [`Gguf::part`], and also unsupported if this crate does not decode the type, and
     /// bad file if I2_S data is not valid.
     pub fn weights(&self, info: &TensorInfo) -> Result<Cow<'_, [u8]>> {
-        let (format, bytes) = (info.format()?, self.bytes(info)?);
+        let (format, len) = (info.format()?, info.byte_len().unwrap_or(0));
+        let bytes = self.part(info, 0..len)?;
         if format != Format::I2S {
-            return Ok(Cow::Borrowed(bytes));
+            return Ok(bytes);
         }
-        let blocks = quant::i2_s::from_file(bytes).map_err(|e| {
+        let blocks = quant::i2_s::from_file(&bytes).map_err(|e| {
             let (name, at) = (info.name(), info.file_offset());
             e.context(format_args!("{}: tensor `{name}` at byte {at}", info.file))
         })?;

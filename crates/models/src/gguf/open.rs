@@ -46,10 +46,7 @@ impl Gguf {
             }
             Access::Copy => Gguf::from_bytes(read(file, metadata.len(), &name, io)?, &name),
         };
-        opened.map_err(|error| match foreign::hint(&name) {
-            Some(hint) if error.is_bad_file() => Error::bad_file(format!("{error}: {hint}")),
-            _ => error,
-        })
+        opened.map_err(|error| foreign::with_hint(&name, error))
     }
 }
 
