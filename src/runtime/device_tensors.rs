@@ -60,8 +60,7 @@ impl DeviceTensors {
     /// tensor then needs no copy ([`merged_weights`](crate::plan::merged_weights) names them).
     ///
     /// # Errors
-    /// Out of memory, naming the weights; invalid if a name is taken, or if a weight other than the
-    /// last is not a multiple of [`GRANULE`] bytes; any device error.
+    /// Same as [`DeviceTensors::allocate`] and [`DeviceTensors::write`].
     pub fn upload(
         &mut self,
         pool: &Pool,
@@ -69,36 +68,66 @@ impl DeviceTensors {
         weights: &[WeightSource],
         progress: &mut dyn FnMut(u64),
     ) -> Result<()> {
-        let names: Vec<&str> = weights.iter().map(|weight| weight.name).collect();
+        let sizes = weights.iter().map(|weight| (weight.name, weight.bytes.len() as u64));
+        self.allocate(pool, &sizes.collect::<Vec<_>>())?;
+        for weight in weights {
+            for (i, chunk) in weight.bytes.chunks(CHUNK).enumerate() {
+                self.write(device, weight.name, (i * CHUNK) as u64, chunk)?;
+                progress(chunk.len() as u64);
+            }
+        }
+        Ok(())
+    }
+
+    /// Allocates memory for weights, given by their names and sizes in bytes, contiguously in one
+    /// buffer, as [`DeviceTensors::upload`] does. Their contents are undefined until they are
+    /// written with [`DeviceTensors::write`], so that a weight need not be in memory as a whole.
+    ///
+    /// # Errors
+    /// Out of memory, naming the weights; invalid if a name is taken, or if a weight other than the
+    /// last is not a multiple of [`GRANULE`] bytes; any device error.
+    pub fn allocate(&mut self, pool: &Pool, weights: &[(&str, u64)]) -> Result<()> {
+        let names: Vec<&str> = weights.iter().map(|(name, _)| *name).collect();
         self.check_free(&names)?;
         let mut bytes = 0;
-        for (i, weight) in weights.iter().enumerate() {
-            let own = weight.bytes.len() as u64;
+        for (i, (name, own)) in weights.iter().enumerate() {
             if i + 1 < weights.len() && !own.is_multiple_of(GRANULE) {
                 return Err(Error::invalid(format!(
-                    "weight {:?} of {own} bytes cannot precede another: not a multiple of \
-                     {GRANULE}",
-                    weight.name
+                    "weight {name:?} of {own} bytes cannot precede another: not a multiple of \
+                     {GRANULE}"
                 )));
             }
-            bytes += own.max(1).next_multiple_of(GRANULE);
+            bytes += (*own).max(1).next_multiple_of(GRANULE);
         }
         let buffer = pool
             .take(bytes, Usage::Weights)
             .map_err(|e| e.context(format_args!("weight {:?}", names.join("+"))))?;
-        let (buffer, mut begin) = (Arc::new(buffer), 0);
-        for weight in weights {
-            for (i, chunk) in weight.bytes.chunks(CHUNK).enumerate() {
-                let offset = begin + (i * CHUNK) as u64;
-                let to = BufferRange { offset, bytes: chunk.len() as u64, ..buffer.range() };
-                device.write(to, chunk)?;
-                progress(chunk.len() as u64);
-            }
-            let bytes = (weight.bytes.len() as u64).max(1).next_multiple_of(GRANULE);
-            self.insert(weight.name, Place { buffer: buffer.clone(), offset: begin, bytes });
-            begin += bytes;
+        let (buffer, mut offset) = (Arc::new(buffer), 0);
+        for (name, bytes) in weights {
+            let bytes = (*bytes).max(1).next_multiple_of(GRANULE);
+            self.insert(name, Place { buffer: buffer.clone(), offset, bytes });
+            offset += bytes;
         }
         Ok(())
+    }
+
+    /// Writes bytes of a weight, from byte `offset` of it on.
+    ///
+    /// # Errors
+    /// Invalid if the name is unknown or the bytes reach past the end of its memory; any device
+    /// error.
+    pub fn write(&self, device: &dyn Device, name: &str, offset: u64, bytes: &[u8]) -> Result<()> {
+        let place = self.get(name);
+        let place = place.ok_or_else(|| Error::invalid(format!("nothing is bound to {name:?}")))?;
+        let count = bytes.len() as u64;
+        if offset.checked_add(count).is_none_or(|end| end > place.bytes) {
+            return Err(Error::invalid(format!(
+                "weight {name:?}: {count} bytes at byte {offset} of {}",
+                place.bytes
+            )));
+        }
+        let to = BufferRange { offset: place.offset + offset, bytes: count, ..place };
+        device.write(to, bytes)
     }
 
     /// Allocates `bytes` bytes of zeroed memory for a state.

@@ -16,7 +16,7 @@ use warploom_core::base::platform::MaybeSendValue;
 use warploom_core::base::{ComputeMode, DType};
 
 /// Default limit of the context, in positions.
-const DEFAULT_CONTEXT: usize = 4096;
+pub const DEFAULT_CONTEXT: usize = 4096;
 
 /// Progress callback of an upload: receives the bytes uploaded so far and the total. `Send` on
 /// native builds.

@@ -6,10 +6,13 @@ use std::time::Duration;
 use super::run_ahead::RunAhead;
 use super::sampler::{Sampler, Sampling};
 use super::session::Session;
+use super::shape_buckets::CLASSES;
+use super::step::{Output, StepRequest};
 use super::tokenizer::{EncodeOptions, Tokenizer};
 use super::utf8::Utf8Stream;
+use warploom::provider::DeviceKind;
 use warploom::{Error, Result};
-use warploom_core::base::platform::Clock;
+use warploom_core::base::platform::{self, BROWSER, Clock};
 
 /// Settings for text generation.
 #[derive(Clone, Debug)]
@@ -49,8 +52,17 @@ crate::setters!(GenerateOptions {
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum Event<'a> {
+    /// This many tokens of a long prompt have been processed.
+    Progress {
+        /// The number of tokens so far.
+        done: usize,
+        /// The number of tokens of the prompt.
+        total: usize,
+    },
     /// The prompt, which has this number of tokens, has been processed.
     Prompt(usize),
+    /// The next token was chosen. Its text follows, at once or with a later token's.
+    Token(u32),
     /// The next chunk of generated text, in complete characters.
     Text(&'a str),
 }
@@ -171,7 +183,10 @@ impl Session {
         if options.max_tokens == 0 {
             return Ok(writer.end(Finish::Length, Clock::now()));
         }
-        let token = self.choose_next(&mut sampler, prompt_tokens, &writer.seen).await?;
+        let Some(rest) = self.run_early(prompt_tokens, &mut writer).await? else {
+            return Ok(writer.end(Finish::Interrupted, Clock::now()));
+        };
+        let token = self.choose_next(&mut sampler, rest, &writer.seen).await?;
         writer.out.first_token = start.elapsed();
         let first = Clock::now();
         let ended = match writer.begin(token)? {
@@ -182,6 +197,37 @@ impl Session {
             None => self.write_on(&mut writer, &mut sampler).await?,
         };
         Ok(writer.end(ended, first))
+    }
+
+    /// Runs all chunks of a prompt but the last, and reports each; returns the rest of the prompt,
+    /// or `None` if the callback interrupts.
+    async fn run_early<'t>(
+        &mut self,
+        prompt: &'t [u32],
+        writer: &mut Writer<'_>,
+    ) -> Result<Option<&'t [u32]>> {
+        let most = self.prompt_chunk();
+        let mut rest = prompt;
+        while rest.len() > most {
+            let (chunk, after) = rest.split_at(most);
+            self.step_async(StepRequest::tokens(0, chunk, Output::Nothing)).await?;
+            rest = after;
+            let (done, total) = (prompt.len() - rest.len(), prompt.len());
+            if (writer.on_event)(Event::Progress { done, total }).is_break() {
+                return Ok(None);
+            }
+            give_way().await;
+        }
+        Ok(Some(rest))
+    }
+
+    /// Returns the number of prompt tokens that are run at a time.
+    fn prompt_chunk(&self) -> usize {
+        match self.device().profile().kind {
+            // The only thread of a browser answers nothing while the CPU computes a chunk.
+            DeviceKind::Cpu if BROWSER => CLASSES[2].1,
+            _ => CLASSES[3].1,
+        }
     }
 
     /// Generates with a host round trip for each token.
@@ -198,6 +244,7 @@ impl Session {
             if let Some(finish) = writer.take(token)? {
                 return Ok(finish);
             }
+            give_way().await;
         }
     }
 
@@ -252,7 +299,7 @@ impl Session {
         options: &GenerateOptions,
         on_event: &mut OnEvent<'_>,
     ) -> Result<Generated> {
-        warploom_core::base::platform::block_on(self.generate_async(prompt, options, on_event))
+        platform::block_on(self.generate_async(prompt, options, on_event))
     }
 
     /// Blocking version of [`Session::generate_tokens_async`].
@@ -268,7 +315,15 @@ impl Session {
         on_event: &mut OnEvent<'_>,
     ) -> Result<Generated> {
         let generated = self.generate_tokens_async(prompt_tokens, before, options, on_event);
-        warploom_core::base::platform::block_on(generated)
+        platform::block_on(generated)
+    }
+}
+
+/// Lets other futures of the only thread of a browser run, where the CPU computes in place and no
+/// wait does.
+async fn give_way() {
+    if BROWSER {
+        platform::let_others_run().await;
     }
 }
 
@@ -324,10 +379,11 @@ impl<'a> Writer<'a> {
         }
         self.out.tokens.push(token);
         self.seen.push(token);
+        let broken = (self.on_event)(Event::Token(token)).is_break();
         let text = self.stream.push(self.tokenizer.token_bytes(token)?);
         self.out.text.push_str(&text);
         let goes_on = text.is_empty() || (self.on_event)(Event::Text(&text)).is_continue();
-        Ok((!goes_on).then_some(Finish::Interrupted))
+        Ok((broken || !goes_on).then_some(Finish::Interrupted))
     }
 
     /// Flushes the rest of the text and returns the result; `first` is the time of the first token.

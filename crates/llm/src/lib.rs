@@ -54,9 +54,9 @@
 //! weights to the device. `session` keeps weights and KV cache there and replays a plan for each
 //! step; `step` is its interface, `batch` decodes several sequences at once, `device_sampling`
 //! chooses the next token, `run_ahead` decodes several tokens without a host round trip. `generate`
-//! continues a prompt, `chat` answers messages, `perplexity` measures how well the model predicts a
-//! text. `huggingface` presents a folder of safetensors as a GGUF file, and `quantize` writes a
-//! GGUF file with quantised weights.
+//! continues a prompt, `stop` finds strings that end a text, `chat` answers messages, `perplexity`
+//! measures how well the model predicts a text. `huggingface` presents a folder of safetensors as a
+//! GGUF file, and `quantize` writes a GGUF file with quantised weights.
 
 mod architecture;
 mod batch;
@@ -88,6 +88,7 @@ mod setters;
 mod shape_buckets;
 pub mod shapes;
 mod step;
+mod stop;
 pub mod tokenizer;
 mod tokenizer_json;
 mod upload;
@@ -100,7 +101,7 @@ mod yarn;
 mod test_file;
 
 pub use batch::class_of_batch;
-pub use builder::{OnUpload, SessionBuilder};
+pub use builder::{DEFAULT_CONTEXT, OnUpload, SessionBuilder};
 pub use decoder::{BASE, CacheShape, DecoderInput, DecoderOutput, PAST, SEQ};
 pub use generate::{Event, Finish, GenerateOptions, Generated, OnEvent};
 pub use model::Model;
@@ -110,3 +111,4 @@ pub use sampler::{Sampler, Sampling};
 pub use session::{MAX_SEQUENCES, Session};
 pub use shape_buckets::{class_of, classes};
 pub use step::{NextToken, Output, StepInput, StepOutput, StepRequest};
+pub use stop::StopStrings;

@@ -21,6 +21,10 @@ pub(super) struct Expected {
     pub(super) output: DecoderOutput,
 }
 
+#[cfg_attr(
+    target_arch = "wasm32",
+    expect(dead_code, reason = "nothing is prewarmed there, see `Prewarm`")
+)]
 impl Expected {
     /// Returns the keys of the plans for the prompt, and of the plan for later tokens if that is a
     /// different one.

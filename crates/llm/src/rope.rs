@@ -11,6 +11,11 @@ pub(super) const ROPE_FREQUENCIES: &str = "rope.frequencies";
 /// Tensor name of the table for sliding-window layers, if these have their own frequencies.
 pub(super) const LOCAL_ROPE_FREQUENCIES: &str = "rope.frequencies.local";
 
+/// Whether the tensor with this name is a table that [`table`] computes.
+pub(super) fn is_table(name: &str) -> bool {
+    matches!(name, ROPE_FREQUENCIES | LOCAL_ROPE_FREQUENCIES)
+}
+
 /// Computes the table with this name; `None` if `name` is a tensor of the file.
 pub(super) fn table(file: &Gguf, config: &Config, name: &str) -> Result<Option<Vec<f32>>> {
     match name {

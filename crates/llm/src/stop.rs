@@ -19,7 +19,7 @@ struct Node {
 /// not depend on token boundaries. The strings form one Aho-Corasick automaton, so the cost of a
 /// byte does not depend on their number.
 #[derive(Debug)]
-pub(super) struct StopStrings {
+pub struct StopStrings {
     nodes: Vec<Node>,
     children: HashMap<(usize, u8), usize>,
     /// Index of the current node.
@@ -29,7 +29,8 @@ pub(super) struct StopStrings {
 }
 
 impl StopStrings {
-    pub(super) fn new(stops: Vec<String>) -> StopStrings {
+    /// Creates the automaton of these strings; an empty string never stops a text.
+    pub fn new(stops: Vec<String>) -> StopStrings {
         let nodes = vec![Node::default()];
         let (children, held) = (HashMap::new(), String::new());
         let mut strings = StopStrings { nodes, children, state: 0, held };
@@ -88,7 +89,7 @@ impl StopStrings {
     }
 
     /// Appends text; returns the released text, and whether a stop string follows it.
-    pub(super) fn push(&mut self, text: &str) -> (String, bool) {
+    pub fn push(&mut self, text: &str) -> (String, bool) {
         let from = self.held.len();
         self.held.push_str(text);
         for at in from..self.held.len() {
@@ -108,7 +109,7 @@ impl StopStrings {
     }
 
     /// Ends the text and returns the part that was held back.
-    pub(super) fn finish(&mut self) -> String {
+    pub fn finish(&mut self) -> String {
         self.state = 0;
         std::mem::take(&mut self.held)
     }

@@ -5,8 +5,9 @@ use super::decoder::{self, DecoderInput, DecoderOutput};
 use super::planner::DeviceModel;
 use super::weights::{self, Weight};
 use warploom::plan::merged_weights;
-use warploom::runtime::{DeviceTensors, WeightSource};
+use warploom::runtime::DeviceTensors;
 use warploom::{Error, Result};
+use warploom_core::base::platform;
 
 /// Returns an out-of-memory error if weights and KV cache cannot fit on the device.
 pub(super) fn check_memory(on: &DeviceModel) -> Result<()> {
@@ -32,26 +33,29 @@ pub(super) fn check_memory(on: &DeviceModel) -> Result<()> {
     }
 }
 
-/// Uploads the weights and allocates the KV cache. Between groups of weights, other futures on the
-/// calling thread may run. `progress` receives the uploaded bytes and their total.
+/// Uploads the weights in pieces and allocates the KV cache, so that the host's memory holds one
+/// piece at a time of a file that is read on demand. Between pieces, other futures on the calling
+/// thread may run. `progress` receives the uploaded bytes and their total.
 pub(super) async fn upload(on: &DeviceModel, progress: &mut OnUpload<'_>) -> Result<DeviceTensors> {
     let (model, pool, device) = (&on.model, on.runtime.pool(), &**on.runtime.device());
     let mut tensors = DeviceTensors::new();
     let total = model.weight_bytes();
     let mut done = 0;
     for group in groups(on)? {
-        let bytes: Vec<_> = group
-            .iter()
-            .map(|weight| weights::bytes(model.file(), model.config(), weight))
-            .collect::<Result<_>>()?;
-        let named = group.iter().zip(&bytes);
-        let sources: Vec<WeightSource> =
-            named.map(|(weight, bytes)| WeightSource { name: &weight.name, bytes }).collect();
-        tensors.upload(pool, device, &sources, &mut |bytes| {
-            done += bytes;
-            progress(done, total);
-        })?;
-        let_others_run().await;
+        let sizes = group.iter().map(|weight| Ok((weight.name.as_str(), weight.bytes()?)));
+        tensors.allocate(pool, &sizes.collect::<Result<Vec<_>>>()?)?;
+        for weight in group {
+            let mut offset = 0;
+            for piece in weights::pieces(model.file(), model.config(), weight)? {
+                let bytes = piece?;
+                tensors.write(device, &weight.name, offset, &bytes)?;
+                offset += bytes.len() as u64;
+                done += bytes.len() as u64;
+                progress(done, total);
+                drop(bytes);
+                platform::let_others_run().await;
+            }
+        }
     }
     let elements = (on.cache.rows() * model.config().kv_width()) as u64;
     let bytes = (elements * on.cache.dtype.bytes()).next_multiple_of(4);
@@ -83,17 +87,4 @@ fn groups(on: &DeviceModel) -> Result<Vec<Vec<&Weight>>> {
         }
     }
     Ok(groups)
-}
-
-/// Yields to the executor once.
-async fn let_others_run() {
-    let mut begun = false;
-    std::future::poll_fn(|context| {
-        if std::mem::replace(&mut begun, true) {
-            return std::task::Poll::Ready(());
-        }
-        context.waker().wake_by_ref();
-        std::task::Poll::Pending
-    })
-    .await;
 }

@@ -24,6 +24,7 @@ pub(super) const CONTROL: i32 = 3;
 /// Value of `tokenizer.ggml.token_type`: text that is always one token.
 pub(super) const USER_DEFINED: i32 = 4;
 /// Value of `tokenizer.ggml.token_type`: an unused entry.
+#[cfg(not(target_arch = "wasm32"))]
 pub(super) const UNUSED: i32 = 5;
 /// Value of `tokenizer.ggml.token_type`: `<0x00>` to `<0xFF>`, the byte fallback for text that has
 /// no token.

@@ -2,13 +2,18 @@
 
 use std::borrow::Cow;
 use std::collections::HashSet;
+use std::ops::Range;
 
 use super::config::{Config, ROPE_FACTORS};
 use super::rope::{self, LOCAL_ROPE_FREQUENCIES, ROPE_FREQUENCIES};
+use warploom::provider::GRANULE;
 use warploom::{Error, Result};
 use warploom_core::base::{DType, Format};
 use warploom_core::quant;
 use warploom_models::gguf::Gguf;
+
+/// Maximum bytes of a piece of a weight in the file, except for a longer row.
+const PIECE: u64 = 16 << 20;
 
 /// A tensor that the decoder reads.
 #[derive(Clone, Debug, PartialEq)]
@@ -19,6 +24,20 @@ pub(super) struct Weight {
     pub(super) shape: Vec<u64>,
     /// Format on the device.
     pub(super) format: Format,
+}
+
+impl Weight {
+    /// Returns the size on the device in bytes.
+    ///
+    /// # Errors
+    /// Bad file if the size overflows.
+    pub(super) fn bytes(&self) -> Result<u64> {
+        let elements = self.shape.iter().try_fold(1u64, |n, dim| n.checked_mul(*dim));
+        elements.and_then(|n| self.format.bytes(n)).ok_or_else(|| {
+            let (name, shape, format) = (&self.name, &self.shape, self.format);
+            Error::bad_file(format!("tensor {name:?}: {shape:?} {format} has no size in bytes"))
+        })
+    }
 }
 
 /// Finds in the file every tensor that the decoder reads, and checks it against the config.
@@ -171,6 +190,55 @@ fn checked(file: &Gguf, name: &str, shape: &[u64]) -> Result<Format> {
         ))),
         format => Ok(format),
     }
+}
+
+/// Returns the bytes of a weight in its format on the device, in pieces of whole rows: those in the
+/// file if the file stores the same format. A piece is made when it is requested.
+///
+/// # Errors
+/// Bad file if the tensor is missing; unsupported if its type is.
+pub(super) fn pieces<'a>(
+    file: &'a Gguf,
+    config: &'a Config,
+    weight: &'a Weight,
+) -> Result<impl Iterator<Item = Result<Cow<'a, [u8]>>> + use<'a>> {
+    let is_table = rope::is_table(&weight.name);
+    let rows = weight.shape.first().copied().unwrap_or(1);
+    let mut ranges = vec![0..rows];
+    if !is_table && weight.shape.len() == 2 {
+        let info = file.tensor(&weight.name)?;
+        // I2_S has one scale, at the end of the tensor.
+        if info.format()? != Format::I2S {
+            let row = info.byte_len().unwrap_or(0) / rows.max(1);
+            // Writes to a device begin at multiples of `GRANULE` bytes.
+            let most = (PIECE / row.max(1)).max(1).next_multiple_of(GRANULE);
+            ranges = (0..rows.div_ceil(most)).map(|i| i * most..rows.min((i + 1) * most)).collect();
+        }
+    }
+    let whole = ranges.len() == 1;
+    Ok(ranges.into_iter().map(move |range| match whole {
+        true => bytes(file, config, weight),
+        false => rows_of(file, weight, range),
+    }))
+}
+
+/// Returns rows of a matrix in its format on the device.
+fn rows_of<'a>(file: &'a Gguf, weight: &Weight, rows: Range<u64>) -> Result<Cow<'a, [u8]>> {
+    let info = file.tensor(&weight.name)?;
+    let (format, len) = (info.format()?, info.byte_len().unwrap_or(0));
+    let row = len / weight.shape[0].max(1);
+    let bytes = file.part(&info, rows.start * row..rows.end * row)?;
+    if format == weight.format {
+        return Ok(bytes);
+    }
+    let named = |e: Error| e.context(format_args!("{}: tensor {:?}", file.name(), weight.name));
+    if weight.format != Format::F32 {
+        return quant::keep(format, weight.format, &bytes).map(Cow::Owned).map_err(named);
+    }
+    let columns = weight.shape[1];
+    let mut values = vec![0.0f32; ((rows.end - rows.start) * columns) as usize];
+    quant::decode(format, &bytes, &mut values).map_err(named)?;
+    Ok(Cow::Owned(bytemuck::cast_slice(&values).to_vec()))
 }
 
 /// Returns the bytes of a weight in its format on the device: those in the file if the file stores

@@ -19,7 +19,6 @@ mod request;
 mod routes;
 mod scheduler;
 mod sequences;
-mod stop;
 
 #[cfg(test)]
 mod tests;

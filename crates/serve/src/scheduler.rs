@@ -11,11 +11,12 @@ use std::time::{Duration, Instant};
 
 use super::queue::{Done, Ended, Failure, Job, Pending, Piece, Queue};
 use super::sequences::Sequences;
-use super::stop::StopStrings;
 use warploom::runtime::KeepAlive;
 use warploom::{Error, Result};
 use warploom_llm::utf8::Utf8Stream;
-use warploom_llm::{DecoderOutput, NextToken, Output, Sampler, StepOutput, StepRequest};
+use warploom_llm::{
+    DecoderOutput, NextToken, Output, Sampler, StepOutput, StepRequest, StopStrings,
+};
 
 /// Maximum sleep of an idle scheduler between two checks of the queue.
 const NAP: Duration = Duration::from_millis(500);

@@ -7,6 +7,11 @@
 use std::future::Future;
 use std::pin::{Pin, pin};
 use std::task::{Context, Poll, Waker};
+#[cfg(not(target_arch = "wasm32"))]
+use std::time::Instant;
+
+#[cfg(target_arch = "wasm32")]
+use web_time::Instant;
 
 /// Whether this is a browser build, in which blocking is impossible and errors are asynchronous.
 pub const BROWSER: bool = cfg!(target_arch = "wasm32");
@@ -81,6 +86,19 @@ pub fn poll_once<F: Future>(future: F) -> Option<F::Output> {
     }
 }
 
+/// Yields to the executor once.
+pub async fn let_others_run() {
+    let mut begun = false;
+    std::future::poll_fn(|context| {
+        if std::mem::replace(&mut begun, true) {
+            return Poll::Ready(());
+        }
+        context.waker().wake_by_ref();
+        Poll::Pending
+    })
+    .await;
+}
+
 /// Creates a future that is immediately ready with this value.
 pub fn ready<'a, T: MaybeSendValue + 'a>(value: T) -> BoxFuture<'a, T> {
     Box::pin(std::future::ready(value))
@@ -97,27 +115,32 @@ pub trait MaybeSendValue {}
 #[cfg(target_arch = "wasm32")]
 impl<T> MaybeSendValue for T {}
 
-/// A point in time for measuring durations: monotonic on native builds. Browser builds have no
-/// clock and measure zero.
+/// A point in time for measuring durations; monotonic.
 #[derive(Clone, Copy, Debug)]
-pub struct Clock(#[cfg(not(target_arch = "wasm32"))] std::time::Instant);
+pub struct Clock(Instant);
 
 impl Clock {
     /// Returns the current time.
     pub fn now() -> Clock {
-        Clock(
-            #[cfg(not(target_arch = "wasm32"))]
-            std::time::Instant::now(),
-        )
+        Clock(Instant::now())
     }
 
     /// Returns the time since this point.
     pub fn elapsed(&self) -> std::time::Duration {
-        #[cfg(not(target_arch = "wasm32"))]
-        return self.0.elapsed();
-        #[cfg(target_arch = "wasm32")]
-        return std::time::Duration::ZERO;
+        self.0.elapsed()
     }
+}
+
+/// Returns the current time of the system's calendar.
+pub fn system_time() -> std::time::SystemTime {
+    #[cfg(not(target_arch = "wasm32"))]
+    return std::time::SystemTime::now();
+    // The standard library has no clock there.
+    #[cfg(target_arch = "wasm32")]
+    return std::time::SystemTime::UNIX_EPOCH
+        + web_time::SystemTime::now()
+            .duration_since(web_time::SystemTime::UNIX_EPOCH)
+            .unwrap_or_default();
 }
 
 /// Returns the folder of warploom's caches: the one that `WARPLOOM_CACHE` names, otherwise
@@ -138,20 +161,14 @@ pub fn cache_folder() -> Option<std::path::PathBuf> {
     return None;
 }
 
-/// Returns the current UTC date as `YYYY-MM-DD`; empty in a browser build, which has no clock.
+/// Returns the current UTC date as `YYYY-MM-DD`.
 pub fn date() -> String {
-    #[cfg(not(target_arch = "wasm32"))]
-    {
-        let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
-        let (year, month, day) = civil(now.unwrap_or_default().as_secs() / 86_400);
-        format!("{year:04}-{month:02}-{day:02}")
-    }
-    #[cfg(target_arch = "wasm32")]
-    String::new()
+    let now = system_time().duration_since(std::time::SystemTime::UNIX_EPOCH);
+    let (year, month, day) = civil(now.unwrap_or_default().as_secs() / 86_400);
+    format!("{year:04}-{month:02}-{day:02}")
 }
 
 /// Converts days since 1970-01-01 to year, month and day in the Gregorian calendar.
-#[cfg(not(target_arch = "wasm32"))]
 fn civil(mut day: u64) -> (u64, usize, u64) {
     let leap = |year: u64| {
         year.is_multiple_of(4) && (!year.is_multiple_of(100) || year.is_multiple_of(400))

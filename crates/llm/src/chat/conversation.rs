@@ -8,6 +8,7 @@ use crate::generate::{GenerateOptions, Generated, OnEvent};
 use crate::sampler::Sampling;
 use crate::session::Session;
 use warploom::{Error, Result};
+use warploom_core::base::platform;
 
 /// Settings for an answer.
 #[derive(Clone, Debug)]
@@ -118,10 +119,7 @@ impl Chat {
     /// None in practice: every session has a first sequence.
     pub fn with_template(mut session: Session, template: Template) -> Result<Chat> {
         session.truncate(0)?;
-        #[cfg(not(target_arch = "wasm32"))]
-        let now = Some(SystemTime::now());
-        #[cfg(target_arch = "wasm32")]
-        let now = None;
+        let now = Some(platform::system_time());
         let (messages, cached) = (Vec::new(), Cached::default());
         Ok(Chat { session, template, messages, left_out: 0, cached, now })
     }
@@ -134,6 +132,11 @@ impl Chat {
     /// Returns the session that runs the model.
     pub fn session(&self) -> &Session {
         &self.session
+    }
+
+    /// Ends the conversation and returns its session, whose cache still holds the last prompt.
+    pub fn into_session(self) -> Session {
+        self.session
     }
 
     /// Returns the chat template.
@@ -337,7 +340,7 @@ impl Chat {
         options: &ChatOptions,
         on_event: &mut OnEvent<'_>,
     ) -> Result<Reply> {
-        warploom_core::base::platform::block_on(self.send_async(text, options, on_event))
+        platform::block_on(self.send_async(text, options, on_event))
     }
 
     /// Blocking version of [`Chat::answer_async`].
@@ -346,6 +349,6 @@ impl Chat {
     /// Same as [`Chat::answer_async`].
     #[cfg(not(target_arch = "wasm32"))]
     pub fn answer(&mut self, options: &ChatOptions, on_event: &mut OnEvent<'_>) -> Result<Reply> {
-        warploom_core::base::platform::block_on(self.answer_async(options, on_event))
+        platform::block_on(self.answer_async(options, on_event))
     }
 }

@@ -17,6 +17,7 @@ mod texts;
 #[cfg(test)]
 mod tests;
 
+#[cfg(not(target_arch = "wasm32"))]
 pub(crate) use checks::{merge, model_tokens};
 pub(crate) use pipeline::{Guard, Pipeline};
 
