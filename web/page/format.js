@@ -18,10 +18,8 @@ export function speed(tokensPerSecond) {
   return `${tokensPerSecond.toFixed(tokensPerSecond < 10 ? 1 : 0)} tokens/s`;
 }
 
-const PROVIDERS = { webgpu: "WebGPU", cpu: "CPU" };
-
-export function deviceLine(info) {
-  const provider = PROVIDERS[info.provider] ?? info.provider;
-  const name = String(info.device.name ?? "").trim();
-  return name && name.toLowerCase() !== provider.toLowerCase() ? `${provider}: ${name}` : provider;
+export function deviceLine({ provider, device }) {
+  if (provider === "cpu") return "CPU";
+  const name = String(device.name ?? "").trim();
+  return `WebGPU${name ? `: ${name}` : ""}`;
 }

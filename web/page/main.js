@@ -116,8 +116,8 @@ function describe() {
     parts.push(`${bytes(weights)} weights, ${bytes(cache)} KV cache`);
   }
   $("device").textContent = parts.join(" · ");
-  $("device").title = engine.info.fallback ?? "";
-  if (engine.info.fallback) $("device").textContent += ` · no WebGPU: ${engine.info.fallback}`;
+  $("fallback").textContent = engine.info.fallback
+    ? `WebGPU is not used: ${engine.info.fallback}` : "";
 }
 
 $("progress-cancel").addEventListener("click", () => loading?.abort());

@@ -113,7 +113,15 @@ export class Models {
         box.scrollIntoView({ block: "nearest" });
       }
     } catch (error) {
-      if (!stop.signal.aborted) {
+      if (stop.signal.aborted) return;
+      if (error.details?.ranges === "none") {
+        const load = document.createElement("button");
+        load.type = "button";
+        load.textContent = "Download and load";
+        load.addEventListener("click", () => this.#load(wanted));
+        box.replaceChildren(span(wanted.name, "name"), span(
+          " This server sends only whole files, so what the model needs is not known before.", ""), load);
+      } else {
         box.hidden = true;
         $("models").close();
         showError(error, { text: "Choose another", run: () => this.open() });

@@ -122,21 +122,21 @@ async function send(response, body, control) {
   response.end();
 }
 
-export const FLAGS = [
+/** Accepts SwiftShader, which computes on the CPU. */
+const WEBGPU = "--enable-unsafe-webgpu";
+const FLAGS = [
   "--headless=new",
   "--no-sandbox",
-  "--enable-unsafe-webgpu",
+  WEBGPU,
   "--disable-background-networking",
 ];
 
 /** A browser with a profile of its own, so that its storage is on the disk. */
-export async function launch({ flags = [], ...options } = {}) {
+export async function launch({ webgpu = true } = {}) {
   const profile = await mkdtemp(join(tmpdir(), "warploom-web-"));
   const context = await chromium.launchPersistentContext(profile, {
     executablePath: process.env.CHROMIUM ?? "/usr/bin/chromium",
-    args: [...FLAGS, ...flags],
-    // Its defaults include a switch of features; the tests choose the features.
-    ...options,
+    args: webgpu ? FLAGS : [...FLAGS.filter((flag) => flag !== WEBGPU), "--disable-features=WebGPU"],
   });
   const messages = [];
   context.on("console", (message) => {

@@ -150,7 +150,7 @@ test("a model by its address: estimate, download, answer; removed again", async 
     && document.getElementById("device").textContent.includes("weights"));
   server.control.rate = null;
   await page.click("#model-button");
-  await page.click("text=tiny-by-address.gguf");
+  await page.click(".model-list .choose:has-text('tiny-by-address.gguf')");
   await page.waitForFunction(() =>
     document.getElementById("model-name").textContent === "tiny-by-address.gguf"
     && document.getElementById("device").textContent.includes("weights"));

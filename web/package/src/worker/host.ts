@@ -6,7 +6,7 @@ import type { Backend, BackendEngine, BackendModel } from "./backend.js";
 import { type Wanted, digest, stored, storedPart } from "./download.js";
 import { cancelled, fileAddress } from "./http.js";
 import {
-  BlobSource, type OpenSource, downloadBlob, openStored, withPrefix,
+  BlobSource, type OpenSource, downloadBlob, openStored, withParts,
 } from "./sources.js";
 import { listModels, nameOf, openFolder, removeModel } from "./storage.js";
 
@@ -188,7 +188,7 @@ export class Host {
         source.close();
       }
     }
-    return await withPrefix(url, signal, (source) => ({
+    return await withParts(url, signal, (source) => ({
       ...JSON.parse(engine.estimate(source, text)),
       size: source.size,
       stored: part.bytes,

@@ -1,7 +1,7 @@
 // Files that can be read synchronously.
 import { WarploomError } from "../errors.js";
 import type { Source } from "./backend.js";
-import { type Answer, cancelled, head, request, within } from "./http.js";
+import { cancelled, head, request, within } from "./http.js";
 import { nameOf } from "./storage.js";
 
 /** A source that may hold a file open. */
@@ -151,83 +151,96 @@ async function eachChunk(
   }
 }
 
-/** A read beyond the bytes that are there; more of them must be requested. */
-class Beyond extends WarploomError {
-  constructor(name: string, readonly end: number) {
-    super("io", `${name}: ${end} bytes of its beginning are needed`);
-  }
-}
+/** The parts of a remote file that were requested so far. */
+class PartialSource implements Source {
+  /** The read that failed last; an error loses its class on its way through the engine. */
+  missing: { start: number; end: number } | null = null;
+  readonly parts: { start: number; bytes: Uint8Array }[] = [];
 
-/** The beginning of a remote file. */
-class PrefixSource implements Source {
-  /** The read that failed; an error may lose its class on its way through the engine. */
-  beyond: Beyond | null = null;
-
-  constructor(
-    readonly name: string,
-    readonly size: number,
-    readonly bytes: Uint8Array,
-  ) {}
+  constructor(readonly name: string, readonly size: number) {}
 
   read(offset: number, into: Uint8Array): void {
     const end = offset + into.length;
-    if (end > this.bytes.length) {
-      this.beyond = new Beyond(this.name, end);
-      throw this.beyond;
+    if (end > this.size) {
+      throw short(this.name, offset, into.length, Math.max(0, this.size - offset));
     }
-    into.set(this.bytes.subarray(offset, end));
+    if (into.length === 0) {
+      return;
+    }
+    const part = this.parts.find(({ start, bytes }) =>
+      start <= offset && end <= start + bytes.length);
+    if (!part) {
+      this.missing = { start: offset, end };
+      throw new WarploomError("io", `${this.name}: bytes ${offset} to ${end} are not here yet`);
+    }
+    into.set(part.bytes.subarray(offset - part.start, end - part.start));
   }
 }
 
-const FIRST_PREFIX = 2 << 20;
-const LARGEST_PREFIX = 256 << 20;
+/** Bytes of a request for a part; the head of a file with a large vocabulary has some megabytes. */
+const PART = 2 << 20;
+/** What an estimate may request in all, and in how many parts. */
+const MOST_BYTES = 256 << 20;
+const MOST_PARTS = 64;
 
-/** Runs `use` on the beginning of a remote file, with more of it until that is enough. */
-export async function withPrefix<T>(
+/** Runs `use` on a remote file, again with more of it as long as it reads what is not here. */
+export async function withParts<T>(
   url: string,
   signal: AbortSignal,
   use: (source: Source) => T,
 ): Promise<T> {
-  const name = nameOf(url);
-  for (let length = FIRST_PREFIX; ;) {
-    const answer = await request(url, 0, length, signal);
-    const size = answer.size ?? await head(url, signal);
-    if (size === null) {
-      void answer.response.body?.cancel();
-      throw new WarploomError("network", `${url}: the server does not say how large the file is`);
-    }
-    const source = new PrefixSource(name, size, await prefix(url, answer, length, signal));
+  const first = await fetchPart(url, 0, PART, signal);
+  const size = first.size ?? await head(url, signal);
+  if (size === null) {
+    throw new WarploomError("network", `${url}: the server does not say how large the file is`);
+  }
+  const source = new PartialSource(nameOf(url), size);
+  source.parts.push({ start: 0, bytes: first.bytes });
+  for (let total = first.bytes.length; ;) {
+    source.missing = null;
     try {
       return use(source);
     } catch (thrown) {
-      const needed = source.beyond?.end ?? 0;
-      if (!source.beyond || source.bytes.length >= size || needed > LARGEST_PREFIX
-        || source.bytes.length < Math.min(length, size)) {
+      // Assigned in `use`, which the compiler does not see.
+      const missing = source.missing as { start: number; end: number } | null;
+      if (!missing) {
         throw thrown;
       }
-      length = Math.min(LARGEST_PREFIX, Math.max(4 * length, needed));
+      const end = Math.min(size, Math.max(missing.end, missing.start + PART));
+      total += end - missing.start;
+      if (total > MOST_BYTES || source.parts.length >= MOST_PARTS) {
+        throw new WarploomError("unsupported",
+          `${url}: an estimate would read more than ${MOST_BYTES} bytes of the file`);
+      }
+      const { bytes } = await fetchPart(url, missing.start, end, signal);
+      if (bytes.length < missing.end - missing.start) {
+        throw short(source.name, missing.start, missing.end - missing.start, bytes.length);
+      }
+      source.parts.push({ start: missing.start, bytes });
     }
   }
 }
 
-async function prefix(
+async function fetchPart(
   url: string,
-  answer: Answer,
-  length: number,
+  start: number,
+  end: number,
   signal: AbortSignal,
-): Promise<Uint8Array> {
-  const parts: Uint8Array[] = [];
-  let got = 0;
-  await eachChunk(url, answer.response, signal, (bytes) => {
-    parts.push(bytes);
-    got += bytes.length;
-    return got < length;
-  });
-  const all = new Uint8Array(got);
-  let at = 0;
-  for (const part of parts) {
-    all.set(part, at);
-    at += part.length;
+): Promise<{ bytes: Uint8Array; size: number | null }> {
+  const { response, offset, size } = await request(url, start, end, signal);
+  if (offset !== start) {
+    void response.body?.cancel();
+    throw new WarploomError("unsupported",
+      `${url}: an estimate needs bytes from ${start} on, and the server sends only whole files`,
+      { ranges: "none" });
   }
-  return all.subarray(0, length);
+  const bytes = new Uint8Array(end - start);
+  let got = 0;
+  await eachChunk(url, response, signal, (chunk) => {
+    const part = chunk.subarray(0, bytes.length - got);
+    bytes.set(part, got);
+    got += part.length;
+    return got < bytes.length;
+  });
+  return { bytes: bytes.subarray(0, got), size };
 }
