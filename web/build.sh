@@ -12,6 +12,8 @@ target=wasm32-unknown-unknown
 export CARGO_TARGET_DIR="${WEB_TARGET_DIR:-$PWD/target-web}"
 tools="${WEB_TOOLS_DIR:-$PWD/.wasm-tools}"
 profile=(--profile web)
+# Every browser that can run the page has SIMD of 128 bits.
+export CARGO_TARGET_WASM32_UNKNOWN_UNKNOWN_RUSTFLAGS="-C target-feature=+simd128"
 
 road=rustup
 if [ "${1:-}" = --debian ]; then
@@ -50,5 +52,21 @@ if ! [ -x "$bindgen" ] || [ "$("$bindgen" --version)" != "wasm-bindgen $bindgen_
 fi
 rm -rf web/pkg
 "$bindgen" --target web --out-dir web/pkg "$CARGO_TARGET_DIR/$target/web/warploom_web.wasm"
-echo "web: $(stat -c %s web/pkg/warploom_web_bg.wasm) bytes of WebAssembly," \
-  "$(gzip -9 -c web/pkg/warploom_web_bg.wasm | wc -c) compressed"
+
+# wasm-opt of npm's package binaryen, if web/package has it.
+wasm=web/pkg/warploom_web_bg.wasm
+optimiser=web/package/node_modules/.bin/wasm-opt
+if [ -x "$optimiser" ]; then
+  "$optimiser" -Oz --enable-simd --enable-bulk-memory --enable-nontrapping-float-to-int \
+    --enable-sign-ext --enable-mutable-globals --enable-reference-types --enable-multivalue \
+    "$wasm" -o "$wasm.small"
+  mv "$wasm.small" "$wasm"
+else
+  echo "web: no $optimiser: the module is larger than it needs to be"
+fi
+echo "web: $(stat -c %s "$wasm") bytes of WebAssembly"
+if command -v node > /dev/null; then
+  node -e 'const { readFileSync } = require("node:fs"), zlib = require("node:zlib");
+    const bytes = zlib.brotliCompressSync(readFileSync(process.argv[1])).length;
+    console.log(`web: ${bytes} bytes with brotli`);' "$wasm"
+fi

@@ -1,0 +1,356 @@
+//! A model on a device, which continues texts and answers conversations.
+
+use std::cell::{Cell, RefCell};
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+use js_sys::Function;
+use serde_json::{Value, json};
+use warploom::{ComputeMode, Error, Result, Runtime};
+use warploom_llm::chat::{Chat, ChatOptions, Message, Template};
+use warploom_llm::tokenizer::EncodeOptions;
+use warploom_llm::{Event, Finish, GenerateOptions, Generated, OnUpload, Session, StopStrings};
+use wasm_bindgen::JsValue;
+use wasm_bindgen::prelude::wasm_bindgen;
+
+use crate::error::to_js;
+use crate::options::{self, Generate, Load};
+use crate::pace::paced;
+
+/// A model on a device.
+#[wasm_bindgen]
+pub struct Model {
+    runtime: Runtime,
+    model: Arc<warploom_llm::Model>,
+    load: Load,
+    busy: Cell<bool>,
+    /// `None` while a text is generated, and after a failed change of the compute mode.
+    state: RefCell<Option<State>>,
+}
+
+/// Marks a model as busy until it is dropped.
+struct Busy<'a>(&'a Cell<bool>);
+
+impl Drop for Busy<'_> {
+    fn drop(&mut self) {
+        self.0.set(false);
+    }
+}
+
+/// The session, alone or in a conversation whose tokens are in its cache.
+enum State {
+    Text(Session),
+    Chat(Box<Chat>),
+}
+
+impl State {
+    fn into_session(self) -> Session {
+        match self {
+            State::Text(session) => session,
+            State::Chat(chat) => chat.into_session(),
+        }
+    }
+
+    fn session(&self) -> &Session {
+        match self {
+            State::Text(session) => session,
+            State::Chat(chat) => chat.session(),
+        }
+    }
+}
+
+#[wasm_bindgen]
+impl Model {
+    /// Returns JSON: `{name, architecture, context, vocabulary, weights, cache, quantisation,
+    /// compute, layers, width, fileBytes, template}`. `context` is the number of positions of the
+    /// cache, `weights` and `cache` are bytes on the device, `quantisation` is the format that most
+    /// bytes of the file have, and `template` says whether `chat` works.
+    pub fn info(&self) -> String {
+        let (model, config) = (&self.model, self.model.config());
+        let file = model.file();
+        let name = file.find_str("general.name").ok().flatten().unwrap_or(file.name());
+        let state = self.state.borrow();
+        let session = state.as_ref().map(State::session);
+        let context = session.map_or_else(|| self.load.context_of(model), Session::context);
+        let cache = session
+            .map(|session| model.cache_bytes_per_token(session.cache_type()) * context as u64);
+        json!({
+            "name": name,
+            "file": file.name(),
+            "architecture": config.architecture.name,
+            "context": context,
+            "trainedContext": config.context,
+            "vocabulary": config.vocabulary,
+            "layers": config.layers,
+            "width": config.width,
+            "weights": model.weight_bytes(),
+            "cache": cache,
+            "fileBytes": file.file_bytes(),
+            "quantisation": quantisation(model),
+            "compute": session.map(|session| mode_name(session.mode())),
+            "template": Template::of(model).is_ok(),
+        })
+        .to_string()
+    }
+
+    /// Continues a prompt. `options` is JSON: `{maxTokens?, temperature?, topK?, topP?, minP?,
+    /// repeatPenalty?, seed?, stop?: string[], compute?: "f32" | "int8"}`. `event` receives JSON,
+    /// `{"text", "tokens"}` for each piece of text and `{"prompt": {"done", "total"}}`, and returns
+    /// false to stop. Resolves to JSON: `{text, finish: "stop" | "length" | "cancelled",
+    /// promptTokens, tokens, promptSeconds, seconds}`.
+    ///
+    /// # Errors
+    /// Invalid if a text is being generated, for a bad option, and if the prompt is empty or does
+    /// not fit in the context; errors of the device; what `event` throws.
+    pub async fn generate(
+        &self,
+        prompt: String,
+        options: String,
+        event: Function,
+    ) -> Result<String, JsValue> {
+        let mut events = Events::new(event);
+        let run = async {
+            let _busy = self.begin()?;
+            let options: Generate = options::parse("options of the text", &options)?;
+            let mut session = self.take(&options).await?.into_session();
+            events.begin(&options);
+            let wanted = GenerateOptions::default()
+                .max_tokens(options.max_tokens.unwrap_or(256))
+                .sampling(options.sampling());
+            let generated = match session.truncate(0) {
+                Ok(()) => session.generate_async(&prompt, &wanted, &mut |e| events.take(e)).await,
+                Err(error) => Err(error),
+            };
+            self.state.replace(Some(State::Text(session)));
+            generated
+        };
+        let generated = paced(run).await;
+        events.result(generated)
+    }
+
+    /// Answers a conversation: JSON, `[{role: "system" | "user" | "assistant" | "tool", content}]`.
+    /// The cache keeps the tokens that it has in common with the one before. Everything else as for
+    /// [`Model::generate`].
+    ///
+    /// # Errors
+    /// Same as [`Model::generate`], and unsupported if the model has no chat template.
+    pub async fn chat(
+        &self,
+        messages: String,
+        options: String,
+        event: Function,
+    ) -> Result<String, JsValue> {
+        let mut events = Events::new(event);
+        let run = async {
+            let _busy = self.begin()?;
+            let options: Generate = options::parse("options of the answer", &options)?;
+            let messages: Vec<Message> = options::parse("messages", &messages)?;
+            // Before the session is taken, which would be lost with an error.
+            let template = Template::of(&self.model)?;
+            let mut chat = match self.take(&options).await? {
+                State::Chat(chat) => chat,
+                State::Text(session) => Box::new(Chat::with_template(session, template)?),
+            };
+            events.begin(&options);
+            let wanted = ChatOptions::default()
+                .max_tokens(options.max_tokens.unwrap_or(512))
+                .sampling(options.sampling());
+            chat.set_messages(messages);
+            let reply = chat.answer_async(&wanted, &mut |e| events.take(e)).await;
+            self.state.replace(Some(State::Chat(chat)));
+            reply.map(|reply| reply.generated)
+        };
+        let generated = paced(run).await;
+        events.result(generated)
+    }
+
+    /// Returns the tokens of a text, without control tokens.
+    ///
+    /// # Errors
+    /// Invalid if the text cannot be encoded.
+    pub fn tokenize(&self, text: &str) -> Result<Vec<u32>, JsValue> {
+        self.model.tokenizer().encode(text, EncodeOptions::default()).map_err(to_js)
+    }
+
+    /// Returns the text of tokens.
+    ///
+    /// # Errors
+    /// Invalid if a token is not in the vocabulary.
+    pub fn detokenize(&self, ids: &[u32]) -> Result<String, JsValue> {
+        self.model.tokenizer().decode(ids).map_err(to_js)
+    }
+}
+
+impl Model {
+    /// Uploads a model; `progress` receives the uploaded bytes and their total.
+    pub(crate) async fn load(
+        runtime: Runtime,
+        model: Arc<warploom_llm::Model>,
+        load: Load,
+        progress: &mut OnUpload<'_>,
+    ) -> Result<Model> {
+        let mode = load.compute.map(ComputeMode::from);
+        let session = session(&runtime, &model, load, mode, progress).await?;
+        let state = RefCell::new(Some(State::Text(session)));
+        Ok(Model { runtime, model, load, busy: Cell::new(false), state })
+    }
+
+    /// Begins one text.
+    ///
+    /// # Errors
+    /// Invalid if another is being generated.
+    fn begin(&self) -> Result<Busy<'_>> {
+        match self.busy.replace(true) {
+            true => Err(Error::invalid("the model is generating another text")),
+            false => Ok(Busy(&self.busy)),
+        }
+    }
+
+    /// Takes the session for one text. If the text needs another compute mode, the weights are
+    /// uploaded again, since their layout and the cache depend on it.
+    async fn take(&self, options: &Generate) -> Result<State> {
+        let profile = self.runtime.device().profile();
+        let wanted = options.compute.or(self.load.compute);
+        let mode = wanted.map_or_else(|| Session::default_mode(profile), ComputeMode::from);
+        let state = self.state.take();
+        let fits = |state: &State| mode == state.session().mode();
+        if let Some(state) = state.filter(fits) {
+            return Ok(state);
+        }
+        // The old session is freed by now, since both may not fit.
+        let progress = &mut |_, _| {};
+        let new = session(&self.runtime, &self.model, self.load, Some(mode), progress);
+        new.await.map(State::Text)
+    }
+}
+
+/// Makes a session on the device.
+async fn session(
+    runtime: &Runtime,
+    model: &Arc<warploom_llm::Model>,
+    load: Load,
+    mode: Option<ComputeMode>,
+    progress: &mut OnUpload<'_>,
+) -> Result<Session> {
+    let builder = Session::builder(model.clone())
+        .runtime(runtime.clone())
+        .context(load.context)
+        .compute(mode)
+        .cache(load.cache.map(Into::into));
+    builder.progress(|done, total| progress(done, total)).build_async().await
+}
+
+/// Returns the name of the type that most bytes of a file have.
+fn quantisation(model: &warploom_llm::Model) -> &'static str {
+    let mut bytes: Vec<(&'static str, u64)> = Vec::new();
+    for info in model.file().tensors() {
+        let (name, len) = (info.type_name().unwrap_or("unknown"), info.byte_len().unwrap_or(0));
+        match bytes.iter_mut().find(|(of, _)| *of == name) {
+            Some((_, sum)) => *sum += len,
+            None => bytes.push((name, len)),
+        }
+    }
+    bytes.into_iter().max_by_key(|(_, sum)| *sum).map_or("unknown", |(name, _)| name)
+}
+
+fn mode_name(mode: ComputeMode) -> &'static str {
+    match mode {
+        ComputeMode::F32 => "f32",
+        ComputeMode::Int8 => "int8",
+        ComputeMode::F16 => "f16",
+    }
+}
+
+/// Passes events to JavaScript, and looks for stop strings.
+struct Events {
+    event: Function,
+    stops: StopStrings,
+    text: String,
+    tokens: usize,
+    /// Whether a stop string was found.
+    stopped: bool,
+    /// What the callback threw.
+    thrown: Option<JsValue>,
+}
+
+impl Events {
+    fn new(event: Function) -> Events {
+        let (stops, text) = (StopStrings::new(Vec::new()), String::new());
+        Events { event, stops, text, tokens: 0, stopped: false, thrown: None }
+    }
+
+    fn begin(&mut self, options: &Generate) {
+        self.stops = StopStrings::new(options.stop.clone());
+    }
+
+    fn take(&mut self, event: Event<'_>) -> ControlFlow<()> {
+        match event {
+            Event::Progress { done, total } => {
+                self.send(&json!({ "prompt": { "done": done, "total": total } }))
+            }
+            Event::Prompt(total) => {
+                self.send(&json!({ "prompt": { "done": total, "total": total } }))
+            }
+            Event::Token(_) => {
+                self.tokens += 1;
+                ControlFlow::Continue(())
+            }
+            Event::Text(text) => {
+                let (text, stopped) = self.stops.push(text);
+                self.stopped = stopped;
+                match self.piece(&text) {
+                    ControlFlow::Continue(()) if !stopped => ControlFlow::Continue(()),
+                    _ => ControlFlow::Break(()),
+                }
+            }
+            _ => ControlFlow::Continue(()),
+        }
+    }
+
+    fn piece(&mut self, text: &str) -> ControlFlow<()> {
+        if text.is_empty() {
+            return ControlFlow::Continue(());
+        }
+        self.text.push_str(text);
+        self.send(&json!({ "text": text, "tokens": self.tokens }))
+    }
+
+    fn send(&mut self, event: &Value) -> ControlFlow<()> {
+        match self.event.call1(&JsValue::NULL, &event.to_string().into()) {
+            // Only false stops, so that a callback that returns nothing goes on.
+            Ok(goes_on) if goes_on.as_bool() == Some(false) => ControlFlow::Break(()),
+            Ok(_) => ControlFlow::Continue(()),
+            Err(thrown) => {
+                self.thrown = Some(thrown);
+                ControlFlow::Break(())
+            }
+        }
+    }
+
+    /// Ends the text and returns the result as JSON.
+    fn result(mut self, generated: Result<Generated>) -> Result<String, JsValue> {
+        let generated = generated.map_err(to_js)?;
+        if !self.stopped {
+            let rest = self.stops.finish();
+            let _ = self.piece(&rest);
+        }
+        if let Some(thrown) = self.thrown {
+            return Err(thrown);
+        }
+        let finish = match generated.finish {
+            Finish::Interrupted if self.stopped => "stop",
+            Finish::Interrupted => "cancelled",
+            Finish::Stop => "stop",
+            _ => "length",
+        };
+        let report = json!({
+            "text": self.text,
+            "finish": finish,
+            "promptTokens": generated.prompt_tokens,
+            "tokens": generated.tokens.len(),
+            "promptSeconds": generated.first_token.as_secs_f64(),
+            "seconds": (generated.first_token + generated.decode).as_secs_f64(),
+        });
+        Ok(report.to_string())
+    }
+}
