@@ -181,10 +181,13 @@ export async function locked<T>(
   run: () => Promise<T>,
 ): Promise<T> {
   const name = `${FOLDER}/${key}`;
-  const held = await navigator.locks.query();
-  if (held.held?.some((lock) => lock.name === name)) {
-    waiting();
+  const busy = Symbol();
+  const done = await navigator.locks.request(name, { ifAvailable: true },
+    async (lock) => lock ? await run() : busy);
+  if (done !== busy) {
+    return done as T;
   }
+  waiting();
   return await navigator.locks.request(name, { signal }, run);
 }
 
