@@ -204,21 +204,21 @@ pub(super) fn pieces<'a>(
 ) -> Result<impl Iterator<Item = Result<Cow<'a, [u8]>>> + use<'a>> {
     let is_table = rope::is_table(&weight.name);
     let rows = weight.shape.first().copied().unwrap_or(1);
-    let mut ranges = vec![0..rows];
+    // Rows of a piece.
+    let mut most = rows.max(1);
     if !is_table && weight.shape.len() == 2 {
         let info = file.tensor(&weight.name)?;
         // I2_S has one scale, at the end of the tensor.
         if info.format()? != Format::I2S {
             let row = info.byte_len().unwrap_or(0) / rows.max(1);
             // Writes to a device begin at multiples of `GRANULE` bytes.
-            let most = (PIECE / row.max(1)).max(1).next_multiple_of(GRANULE);
-            ranges = (0..rows.div_ceil(most)).map(|i| i * most..rows.min((i + 1) * most)).collect();
+            most = (PIECE / row.max(1)).max(1).next_multiple_of(GRANULE);
         }
     }
-    let whole = ranges.len() == 1;
-    Ok(ranges.into_iter().map(move |range| match whole {
-        true => bytes(file, config, weight),
-        false => rows_of(file, weight, range),
+    let count = rows.div_ceil(most);
+    Ok((0..count).map(move |i| match count {
+        1 => bytes(file, config, weight),
+        _ => rows_of(file, weight, i * most..rows.min((i + 1) * most)),
     }))
 }
 

@@ -10,7 +10,7 @@ use warploom_models::gguf::{Access, Gguf, TensorInfo, Writer};
 
 /// The model to quantise.
 pub(super) enum Source {
-    Gguf(Gguf),
+    Gguf(Box<Gguf>),
     Folder(Box<Folder>),
 }
 
@@ -60,7 +60,7 @@ impl Source {
             false => {
                 let file = Gguf::open(path, Access::Mmap)?;
                 foreign::refuse_no_model(&file)?;
-                Ok(Source::Gguf(file))
+                Ok(Source::Gguf(Box::new(file)))
             }
         }
     }
