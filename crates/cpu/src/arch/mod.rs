@@ -12,7 +12,11 @@
 mod avx2;
 #[cfg(target_arch = "x86_64")]
 mod avx512;
-#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+#[cfg(any(
+    target_arch = "x86_64",
+    target_arch = "aarch64",
+    all(target_arch = "wasm32", target_feature = "simd128")
+))]
 mod blocks;
 mod formats;
 mod generic;
@@ -22,7 +26,13 @@ pub(super) mod math;
 mod neon;
 mod scalar;
 mod scales;
-#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+#[cfg(all(target_arch = "wasm32", target_feature = "simd128"))]
+mod simd128;
+#[cfg(any(
+    target_arch = "x86_64",
+    target_arch = "aarch64",
+    all(target_arch = "wasm32", target_feature = "simd128")
+))]
 mod unpack;
 
 use warploom_core::base::{DType, Format};
@@ -202,6 +212,8 @@ pub(super) fn available() -> Vec<&'static Arch> {
     if std::arch::is_aarch64_feature_detected!("neon") {
         found.push(&neon::ARCH);
     }
+    #[cfg(all(target_arch = "wasm32", target_feature = "simd128"))]
+    found.push(&simd128::ARCH);
     found.push(&scalar::ARCH);
     found
 }
