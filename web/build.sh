@@ -53,16 +53,15 @@ fi
 rm -rf web/pkg
 "$bindgen" --target web --out-dir web/pkg "$CARGO_TARGET_DIR/$target/web/warploom_web.wasm"
 
-# wasm-opt of npm's package binaryen, if web/package has it.
+# For a release: wasm-opt of npm's package binaryen, which takes minutes.
 wasm=web/pkg/warploom_web_bg.wasm
 optimiser=web/package/node_modules/.bin/wasm-opt
-if [ -x "$optimiser" ]; then
+if [ "${WEB_OPTIMIZE:-}" = 1 ]; then
+  [ -x "$optimiser" ] || { echo "web: run npm install in web/package first" >&2; exit 1; }
   "$optimiser" -Oz --enable-simd --enable-bulk-memory --enable-nontrapping-float-to-int \
     --enable-sign-ext --enable-mutable-globals --enable-reference-types --enable-multivalue \
     "$wasm" -o "$wasm.small"
   mv "$wasm.small" "$wasm"
-else
-  echo "web: no $optimiser: the module is larger than it needs to be"
 fi
 echo "web: $(stat -c %s "$wasm") bytes of WebAssembly"
 if command -v node > /dev/null; then

@@ -93,8 +93,6 @@ pub struct Launch {
     /// Byte offset of its parameters in [`CheckedRecording::params`]; `None` if it has none.
     pub params: Option<u64>,
     /// Storage buffers, in the order of the kernel's interface; [`Resolved::range_of`] resolves one.
-    ///
-    /// [`Resolved::range_of`]: super::Resolved::range_of
     pub bindings: SmallVec<[Binding; 8]>,
     /// Name of the plan's step.
     pub label: String,
