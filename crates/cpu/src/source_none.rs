@@ -20,7 +20,7 @@ impl Source {
     }
 
     /// Never called, since no value of [`Source`] exists.
-    pub(super) fn run(&self, _call: &Call, _groups: [u64; 3]) -> Result<()> {
+    pub(super) fn run(&self, _call: &Call, _groups: [u32; 3]) -> Result<()> {
         match *self {}
     }
 }
