@@ -45,7 +45,9 @@ fn file(words: usize, rows: u64) -> Vec<u8> {
     head.tensor("v", &[rows, 32], Format::Q8_0).unwrap();
     let mut out = head.begin(Vec::new()).unwrap();
     let bytes: Vec<u8> = (0..rows * 1024 + rows * 34).map(|i| (i % 251) as u8).collect();
-    out.write(&bytes).unwrap();
+    let (w, v) = bytes.split_at(rows as usize * 1024);
+    out.write(w).unwrap();
+    out.write(v).unwrap();
     out.finish().unwrap()
 }
 
@@ -97,18 +99,22 @@ fn a_failed_read_names_the_file_and_the_offset() {
     assert!(at < size);
     let (file, read) = opened(padded, size);
     let error = file.unwrap_err();
-    assert!(error.is_io() && error.to_string().contains(&format!("at byte {size}")), "{error}");
+    let text = error.to_string();
+    assert!(error.is_io() && text.contains("on demand.gguf: reading"), "{error}");
+    assert!(text.contains("the disk is gone"), "{error}");
     assert!(read.load(Ordering::Relaxed) > 0);
 }
 
 #[test]
-fn a_file_cut_anywhere_is_refused_as_one_in_memory_is() {
+fn a_file_cut_anywhere_is_treated_as_one_in_memory_is() {
     let bytes = file(2, 2);
     for end in 0..bytes.len() {
         let cut = bytes[..end].to_vec();
-        let want = Gguf::from_bytes(cut.clone(), "on demand.gguf").unwrap_err().to_string();
-        let (got, _) = opened(cut, u64::MAX);
-        assert_eq!(got.unwrap_err().to_string(), want, "{end} bytes");
+        let refusal = |opened: Result<Gguf>| opened.err().map(|error| error.to_string());
+        let want = refusal(Gguf::from_bytes(cut.clone(), "on demand.gguf"));
+        // Only the padding after the last tensor may be missing.
+        assert!(want.is_some() || end + 32 > bytes.len(), "{end} bytes");
+        assert_eq!(refusal(opened(cut, u64::MAX).0), want, "{end} bytes");
     }
 }
 
