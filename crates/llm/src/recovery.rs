@@ -11,11 +11,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::decoder;
-use super::planner::{DeviceModel, Planner};
+use super::planner::Planner;
 use super::session::Session;
 use super::step::{Output, StepOutput};
 use super::upload;
-use warploom::runtime::{DeviceTensors, Reopen, Runtime};
+use warploom::runtime::{Reopen, Runtime};
 use warploom::{Error, Result};
 use warploom_core::base::platform::Clock;
 
@@ -229,26 +229,12 @@ impl Session {
 
     /// Sets the token that run-ahead decoding of a sequence continues from.
     fn set_chosen(&mut self, sequence: usize, token: u32) -> Result<()> {
-        write_chosen(&self.on, &self.tensors, sequence, token)?;
+        let (device, offset) = (self.on.runtime.device(), 4 * sequence as u64);
+        self.tensors.write(&**device, decoder::CHOSEN, offset, &token.to_le_bytes())?;
         self.histories[sequence].choose(Some(token));
         self.chosen[sequence] = true;
         Ok(())
     }
-}
-
-fn write_chosen(
-    on: &DeviceModel,
-    tensors: &DeviceTensors,
-    sequence: usize,
-    token: u32,
-) -> Result<()> {
-    let Some(state) = tensors.get(decoder::CHOSEN) else { return Ok(()) };
-    let to = warploom::provider::BufferRange {
-        offset: state.offset + 4 * sequence as u64,
-        bytes: 4,
-        ..state
-    };
-    on.runtime.device().write(to, &token.to_le_bytes())
 }
 
 #[cfg(test)]
