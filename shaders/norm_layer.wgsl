@@ -1,11 +1,12 @@
 // norm_layer: layer norm: y[r, c] = (x[r, c] - mean) / sqrt(variance + eps) * weight[c] + bias[c],
 // mean and variance of row r. x [rows, cols] with a row stride, weight and bias [cols], y
 // [rows, cols].
-// Work split: one workgroup per row, threads over columns with eight loads in flight; three passes.
-// Why: variance from differences avoids cancellation with a large mean; later passes hit the cache.
-#import block
-
+// Work split: that of row_passes: the mean, the variance, the store.
+// Why: variance from differences avoids cancellation with a large mean.
 override WG: u32 = 128;
+
+const PASSES: u32 = 2u;
+const FIRST: f32 = 0.0;
 
 struct Params {
     rows: u32,
@@ -24,52 +25,29 @@ struct Params {
 @group(0) @binding(3) var<storage, read> bias: array<f32>;
 @group(0) @binding(4) var<storage, read_write> y: array<f32>;
 
-@compute @workgroup_size(WG)
-fn main(
-    @builtin(workgroup_id) wid: vec3<u32>,
-    @builtin(num_workgroups) grid: vec3<u32>,
-    place: Place,
-) {
-    let row = wid.y * grid.x + wid.x;
-    if (row >= params.rows) {
-        return;
-    }
-    let x_row = params.x_offset + row * params.x_stride;
-    let y_row = params.y_offset + row * params.cols;
-    var sum = 0.0;
-    for (var c = place.lid; c < params.cols; c += 8u * WG) {
-#repeat j 8
-        let c$j = c + $ju * WG;
-        let x$j = x[x_row + min(c$j, params.cols - 1u)];
-#end
-#repeat j 8
-        sum += select(0.0, x$j, c$j < params.cols);
-#end
-    }
-    let mean = block_sum(sum, place) / f32(params.cols);
-    var squares = 0.0;
-    for (var c = place.lid; c < params.cols; c += 8u * WG) {
-#repeat j 8
-        let c$j = c + $ju * WG;
-        let x$j = x[x_row + min(c$j, params.cols - 1u)];
-#end
-#repeat j 8
-        squares += select(0.0, (x$j - mean) * (x$j - mean), c$j < params.cols);
-#end
-    }
-    let variance = block_sum(squares, place) / f32(params.cols);
-    let factor = 1.0 / sqrt(variance + params.eps);
-    for (var c = place.lid; c < params.cols; c += 8u * WG) {
-#repeat j 8
-        let c$j = c + $ju * WG;
-        let x$j = x[x_row + min(c$j, params.cols - 1u)];
-        let w$j = weight[params.w_offset + min(c$j, params.cols - 1u)];
-        let b$j = bias[params.b_offset + min(c$j, params.cols - 1u)];
-#end
-#repeat j 8
-        if (c$j < params.cols) {
-            y[y_row + c$j] = (x$j - mean) * factor * w$j + b$j;
-        }
-#end
-    }
+fn first(value: f32, v: f32) -> f32 {
+    return value + v;
 }
+
+fn first_total(value: f32, place: Place) -> f32 {
+    return block_sum(value, place) / f32(params.cols);
+}
+
+fn second(v: f32, mean: f32) -> f32 {
+    return (v - mean) * (v - mean);
+}
+
+fn second_total(value: f32, place: Place) -> f32 {
+    let variance = block_sum(value, place) / f32(params.cols);
+    return 1.0 / sqrt(variance + params.eps);
+}
+
+fn operands(c: u32) -> vec2<f32> {
+    return vec2(weight[params.w_offset + c], bias[params.b_offset + c]);
+}
+
+fn output(v: f32, operands: vec2<f32>, mean: f32, factor: f32) -> f32 {
+    return (v - mean) * factor * operands.x + operands.y;
+}
+
+#import row_passes

@@ -145,6 +145,7 @@ assets! {
     "fake_quantize": "fake_quantize.wgsl",
     "quantize_quads": "shared/quantize_quads.wgsl",
     "rounding": "shared/rounding.wgsl",
+    "row_passes": "shared/row_passes.wgsl",
     "row_quant_epilogue": "shared/row_quant_epilogue.wgsl",
     "split_k_reduce": "split_k_reduce.wgsl",
     "sample": "sample.wgsl",
