@@ -8,6 +8,8 @@
 //! are reported. Cases that use only the engine under test run first. Other cases exclude engines
 //! already found wrong, so that an error is attributed to the right engine.
 
+mod engine_test;
+
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
@@ -16,12 +18,13 @@ use serde::Serialize;
 use warploom::Result;
 use warploom::engine::{Block, DriverKey, EngineId, Sums};
 use warploom::graph::{NodeId, Op};
-use warploom::plan::{Offer, Options, Plan, Selector, candidates};
-use warploom::runtime::{Findings, Runtime, WrongEngine, run_plan_async};
-use warploom_cases::{Case, NamedBytes, Report, agree, worse};
+use warploom::plan::{Offer, Options, candidates};
+use warploom::runtime::{Findings, Runtime, WrongEngine};
+use warploom_cases::Case;
 use warploom_core::base::ShapeClass;
 use warploom_core::base::platform::Clock;
-use warploom_core::reference;
+
+use engine_test::{EngineTest, Trial};
 
 /// Approximate number of multiplications above which the reference takes too long.
 const MOST_WORK: u64 = 1 << 20;
@@ -141,29 +144,6 @@ impl Examination {
     }
 }
 
-/// A case that can test an engine.
-struct Meeting {
-    case: usize,
-    node: NodeId,
-    alone: bool,
-    work: u64,
-    /// Whether the engine accumulates in f16.
-    f16_accumulate: bool,
-}
-
-/// An engine under test.
-struct Patient {
-    engine: EngineId,
-    meetings: Vec<Meeting>,
-    /// Whether it has the best estimate of the default engines in at least one case.
-    wanted: bool,
-    /// Why it was not tested, if known.
-    refused: String,
-    passed: usize,
-    report: Report,
-    wrong: Option<Finding>,
-}
-
 /// Blocking version of [`examine_async`].
 ///
 /// # Errors
@@ -191,61 +171,61 @@ pub async fn examine_async(
     progress: &mut dyn FnMut(usize, usize, &EngineId),
 ) -> Result<Examination> {
     let clock = Clock::now();
-    let mut patients = patients(runtime, cases)?;
+    let mut tests = engine_tests(runtime, cases)?;
     let device = DriverKey::of(runtime.device().profile());
-    let order = order(&patients);
-    let total = patients.iter().filter(|patient| !patient.meetings.is_empty()).count();
-    let (mut known, mut met, mut left_out) = (Vec::new(), 0, Vec::new());
+    let order = order(&tests);
+    let total = tests.iter().filter(|test| !test.trials.is_empty()).count();
+    let (mut known, mut tested, mut left_out) = (Vec::new(), 0, Vec::new());
     let first_seconds = limits.first_seconds.max(limits.seconds);
     // No engine has cases for more rounds than this.
-    let rounds = patients.iter().map(|patient| patient.meetings.len()).max().unwrap_or(0);
+    let rounds = tests.iter().map(|test| test.trials.len()).max().unwrap_or(0);
     'all: for round in 0..rounds.min(limits.cases.max(1)) {
         for i in &order {
-            let patient = &mut patients[*i];
-            if patient.wrong.is_some() || round >= patient.meetings.len() {
+            let test = &mut tests[*i];
+            if test.wrong.is_some() || round >= test.trials.len() {
                 continue;
             }
             if round > 0 && clock.elapsed().as_secs_f64() > limits.seconds {
                 break 'all;
             }
             if round == 0 && clock.elapsed().as_secs_f64() > first_seconds {
-                patient.refused = format!("it had no case in {first_seconds} s");
-                left_out.push(patient.engine.clone());
+                test.refused = format!("it had no case in {first_seconds} s");
+                left_out.push(test.engine.clone());
                 continue;
             }
-            progress(met, total, &patient.engine);
-            met += usize::from(round == 0);
-            let lost = patient.meet(runtime, cases, round, &known).await;
-            if let Some(what) = patient.wrong.as_ref().and_then(Finding::complaint) {
-                let (device, engine) = (device.clone(), patient.engine.clone());
+            progress(tested, total, &test.engine);
+            tested += usize::from(round == 0);
+            let lost = test.run_case(runtime, cases, round, &known).await;
+            if let Some(what) = test.wrong.as_ref().and_then(Finding::complaint) {
+                let (device, engine) = (device.clone(), test.engine.clone());
                 known.push(Block { device, engine, reason: format!("wrong in {what}") });
             }
             if lost {
-                let by = format!("the device was lost by {}", patient.engine);
-                patients.iter_mut().for_each(|patient| patient.refused.clone_from(&by));
+                let by = format!("the device was lost by {}", test.engine);
+                tests.iter_mut().for_each(|test| test.refused.clone_from(&by));
                 break 'all;
             }
         }
     }
-    let engines = patients.into_iter().map(Patient::discharged).collect();
+    let engines = tests.into_iter().map(EngineTest::finish).collect();
     Ok(Examination { device, engines, left_out, seconds: clock.elapsed().as_secs_f64() })
 }
 
 /// Returns indices in test order: first engines with cases that only they use, then those that
 /// plans use. Among these, one engine of each family comes before the second of any, so that an
 /// early stop still covers every kind of operation.
-fn order(patients: &[Patient]) -> Vec<usize> {
-    let mut order: Vec<usize> = (0..patients.len()).collect();
+fn order(tests: &[EngineTest]) -> Vec<usize> {
+    let mut order: Vec<usize> = (0..tests.len()).collect();
     let first = |i: usize| {
-        let patient = &patients[i];
-        Reverse((patient.meetings.first().is_some_and(|m| m.alone), patient.wanted))
+        let test = &tests[i];
+        Reverse((test.trials.first().is_some_and(|m| m.alone), test.preferred))
     };
     order.sort_by_key(|i| first(*i));
-    let mut met: BTreeMap<_, usize> = BTreeMap::new();
-    let mut turns = vec![0; patients.len()];
+    let mut tested: BTreeMap<_, usize> = BTreeMap::new();
+    let mut turns = vec![0; tests.len()];
     for i in &order {
-        let mut words = patients[*i].engine.as_str().split('.');
-        let turn = met.entry((first(*i), words.next(), words.next())).or_default();
+        let mut words = tests[*i].engine.as_str().split('.');
+        let turn = tested.entry((first(*i), words.next(), words.next())).or_default();
         turns[*i] = *turn;
         *turn += 1;
     }
@@ -254,12 +234,12 @@ fn order(patients: &[Patient]) -> Vec<usize> {
 }
 
 /// Returns every engine of the registry with the cases that can test it, in test order.
-fn patients(runtime: &Runtime, cases: &[Case]) -> Result<Vec<Patient>> {
+fn engine_tests(runtime: &Runtime, cases: &[Case]) -> Result<Vec<EngineTest>> {
     let profile = runtime.device().profile();
     let options = Options { f16_accumulate: true, ..Options::new(runtime.registry()) };
     let engines = runtime.registry().engines();
-    let mut patients: BTreeMap<EngineId, Patient> =
-        engines.iter().map(|engine| (engine.id().clone(), Patient::new(engine.id()))).collect();
+    let mut tests: BTreeMap<EngineId, EngineTest> =
+        engines.iter().map(|engine| (engine.id().clone(), EngineTest::new(engine.id()))).collect();
     for (number, case) in cases.iter().enumerate() {
         let work = work(case)?;
         if work == 0 || work > MOST_WORK {
@@ -276,33 +256,27 @@ fn patients(runtime: &Runtime, cases: &[Case]) -> Result<Vec<Patient>> {
         for piece in pieces {
             // The best engine among those that plans use by default.
             let best = piece.can.iter().find(|offer| !accumulates_in_f16(offer));
-            if let Some(best) = best.and_then(|b| patients.get_mut(&b.engine)) {
-                best.wanted = true;
+            if let Some(best) = best.and_then(|b| tests.get_mut(&b.engine)) {
+                best.preferred = true;
             }
             for offer in &piece.can {
-                let Some(patient) = patients.get_mut(&offer.engine) else { continue };
+                let Some(test) = tests.get_mut(&offer.engine) else { continue };
                 // One group per case is enough.
-                if patient.meetings.last().is_none_or(|last| last.case != number) {
+                if test.trials.last().is_none_or(|last| last.case != number) {
                     let node = piece.node;
                     let f16_accumulate = accumulates_in_f16(offer);
-                    patient.meetings.push(Meeting {
-                        case: number,
-                        node,
-                        alone,
-                        work,
-                        f16_accumulate,
-                    });
+                    test.trials.push(Trial { case: number, node, alone, work, f16_accumulate });
                 }
             }
             for (engine, reason) in &piece.cannot {
-                if let Some(patient) = patients.get_mut(engine) {
-                    patient.refused.clone_from(reason);
+                if let Some(test) = tests.get_mut(engine) {
+                    test.refused.clone_from(reason);
                 }
             }
         }
     }
-    let in_order = engines.iter().filter_map(|engine| patients.remove(engine.id()));
-    Ok(in_order.map(Patient::sorted).collect())
+    let in_order = engines.iter().filter_map(|engine| tests.remove(engine.id()));
+    Ok(in_order.map(EngineTest::sorted).collect())
 }
 
 fn accumulates_in_f16(offer: &Offer) -> bool {
@@ -326,154 +300,6 @@ fn work(case: &Case) -> Result<u64> {
     })
 }
 
-impl Patient {
-    fn new(engine: &EngineId) -> Patient {
-        Patient {
-            engine: engine.clone(),
-            meetings: Vec::new(),
-            wanted: false,
-            refused: "no case of the table applies to it".into(),
-            passed: 0,
-            report: Report::default(),
-            wrong: None,
-        }
-    }
-
-    /// Orders cases: those that use only this engine come before others. Among each, one of middle
-    /// size is first, and every prefix covers all sizes.
-    fn sorted(mut self) -> Patient {
-        self.meetings.sort_by_key(|m| (!m.alone, m.work));
-        let alone = self.meetings.iter().take_while(|m| m.alone).count();
-        let rest = self.meetings.split_off(alone);
-        self.meetings = [spread(self.meetings), spread(rest)].into_iter().flatten().collect();
-        self
-    }
-
-    /// Tests the engine in one of its cases; returns whether the device was lost.
-    async fn meet(
-        &mut self,
-        runtime: &Runtime,
-        cases: &[Case],
-        round: usize,
-        known: &[Block],
-    ) -> bool {
-        let meeting = &self.meetings[round];
-        let case = &cases[meeting.case];
-        let (other_engines, run) = match self.run(runtime, case, meeting, known).await {
-            Ok(Some(run)) => run,
-            Ok(None) => {
-                self.refused = "plans leave it out although it is forced".into();
-                return false;
-            }
-            Err(error) => {
-                self.refused = error.to_string();
-                return false;
-            }
-        };
-        let outputs = match run {
-            Ok(outputs) => outputs,
-            // Out of memory at this time is not the engine's fault.
-            Err(error) if error.is_out_of_memory() => {
-                self.refused = error.to_string();
-                return false;
-            }
-            Err(error) => {
-                let case = case.name.clone();
-                self.wrong = Some(Finding::Failed { case, what: error.to_string() });
-                return error.is_device_lost();
-            }
-        };
-        let tensors = case.tensors();
-        match reference::eval(&case.graph, &case.symbols, &tensors) {
-            Err(error) => self.refused = format!("the reference: {error}"),
-            Ok(expected) => {
-                let case = match meeting.f16_accumulate {
-                    true => &case.with_f16_accumulate(),
-                    false => case,
-                };
-                match agree(&case.on(runtime.device().profile()), &expected, &outputs) {
-                    Ok(report) => {
-                        self.passed += 1;
-                        self.report = worse(self.report, report);
-                    }
-                    Err(wrong) => {
-                        self.wrong = Some(Finding::Wrong {
-                            case: case.name.clone(),
-                            tensor: wrong.tensor,
-                            index: wrong.mismatch.first_bad,
-                            expected: wrong.mismatch.values.map(|values| values[0]),
-                            got: wrong.mismatch.values.map(|values| values[1]),
-                            what: wrong.mismatch.message,
-                            other_engines,
-                        });
-                    }
-                }
-            }
-        }
-        false
-    }
-
-    /// Runs a case with the engine forced; returns the plan's other engines and the outcome. `None`
-    /// if the plan does not contain the engine after all.
-    async fn run(
-        &self,
-        runtime: &Runtime,
-        case: &Case,
-        meeting: &Meeting,
-        known: &[Block],
-    ) -> Result<Option<(Vec<EngineId>, Result<NamedBytes>)>> {
-        let options = Options {
-            force: vec![(Selector::Node(meeting.node), self.engine.clone())],
-            f16_accumulate: meeting.f16_accumulate,
-            known_wrong: known.to_vec(),
-            ..Options::new(runtime.registry())
-        };
-        let class = ShapeClass::exact(&case.symbols);
-        let profile = runtime.device().profile();
-        let plan = match Plan::new(&case.graph, &class, profile, &options) {
-            Ok(plan) => plan,
-            // No plan has this engine without known-wrong ones.
-            Err(error) if error.is_unsupported() => return Err(error),
-            Err(error) => return Ok(Some((Vec::new(), Err(error)))),
-        };
-        let engines = plan.choices.iter().filter_map(|choice| choice.engine.as_ref());
-        let (own, mut other_engines): (Vec<EngineId>, Vec<EngineId>) =
-            engines.cloned().partition(|engine| *engine == self.engine);
-        if own.is_empty() {
-            return Ok(None);
-        }
-        other_engines.dedup();
-        let outputs =
-            run_plan_async(runtime, &case.graph, plan, &case.symbols, &case.bytes(), true).await;
-        Ok(Some((other_engines, outputs)))
-    }
-
-    fn discharged(self) -> Examined {
-        let Report { elements, worst_share, .. } = self.report;
-        let finding = match self.wrong {
-            Some(wrong) => wrong,
-            None if self.passed > 0 => Finding::Right { cases: self.passed, elements, worst_share },
-            None => Finding::NotExamined { why: self.refused },
-        };
-        Examined { engine: self.engine, finding }
-    }
-}
-
-/// Reorders a list: its middle first, then the middles of both halves, and so on.
-fn spread<T>(list: Vec<T>) -> Vec<T> {
-    let count = list.len();
-    let mut list: Vec<Option<T>> = list.into_iter().map(Some).collect();
-    let mut out = Vec::with_capacity(count);
-    let mut parts = 2;
-    while out.len() < count {
-        for part in 1..parts {
-            out.extend(list[part * count / parts].take());
-        }
-        parts *= 2;
-    }
-    out
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -487,15 +313,5 @@ mod tests {
         let found = examine(&runtime, cases, &limits, progress).unwrap();
         assert!(found.left_out.is_empty(), "{:?}", found.left_out);
         assert!(found.engines.iter().any(|e| matches!(e.finding, Finding::Right { .. })));
-    }
-
-    #[test]
-    fn a_list_is_spread_and_whole() {
-        assert_eq!(spread((0..8).collect()), [4, 2, 6, 1, 3, 5, 7, 0]);
-        assert_eq!(spread(vec![9]), [9]);
-        assert_eq!(spread(Vec::<u8>::new()), [0u8; 0]);
-        let mut all = spread((0..77).collect::<Vec<_>>());
-        all.sort_unstable();
-        assert_eq!(all, (0..77).collect::<Vec<_>>());
     }
 }
