@@ -17,8 +17,13 @@ use crate::{Need, ran, skip, tell};
 /// Known failures, with the reason. A row fails as soon as its device is right.
 const KNOWN: [KnownFailure; 0] = [];
 
-/// The suite on every device of the machine for which `suite` returns one.
-fn on_every_device(floors: bool, suite: impl Fn(&Runtime, Conformance) -> Option<Conformance>) {
+/// The suite on every device of the machine for which `suite` returns one. If it returns none, the
+/// test is skipped for the lack of `need`.
+fn on_every_device(
+    need: Need,
+    floors: bool,
+    suite: impl Fn(&Runtime, Conformance) -> Option<Conformance>,
+) {
     let mut found = ConformanceReport::default();
     let mut covered = Vec::new();
     for (label, runtime) in devices::of_machine(floors) {
@@ -38,7 +43,7 @@ fn on_every_device(floors: bool, suite: impl Fn(&Runtime, Conformance) -> Option
         found.extend(report);
     }
     if found.devices.is_empty() {
-        return skip(Need::Matrix, "no device here has what it is about");
+        return skip(need, "no device of this machine can run these engines");
     }
     ran(covered.iter().map(String::as_str));
     found.assert_passed();
@@ -49,7 +54,7 @@ fn on_every_device(floors: bool, suite: impl Fn(&Runtime, Conformance) -> Option
 fn products_of_rounded_rows_are_right_in_every_way() {
     for how in ["matvec_int8", "matvec_prequant"] {
         for tail in ["", ".subgroup"] {
-            on_every_device(false, |runtime, suite| {
+            on_every_device(Need::WebGpu, false, |runtime, suite| {
                 let profile = runtime.device().profile();
                 let formats = Format::ALL.into_iter().chain(Format::KEPT);
                 let formats = formats.filter(|format| format.is_quantised());
@@ -74,10 +79,12 @@ const ON_MATRICES: (&str, &str) = ("library/f16/", "wgsl.matmul_batched_coop");
 #[test]
 fn products_of_matrices_are_right_by_tiles() {
     for (cases, engine) in [("matmul/", "wgsl.matmul_batched_tiled"), ON_MATRICES] {
-        on_every_device(engine == "wgsl.matmul_batched_tiled", |runtime, suite| {
+        let tiled = engine == "wgsl.matmul_batched_tiled";
+        let need = if tiled { Need::WebGpu } else { Need::Matrix };
+        on_every_device(need, tiled, |runtime, suite| {
             let profile = runtime.device().profile();
             let suite = suite.only(cases).registered(EngineId::new(engine));
-            let usable = engine == "wgsl.matmul_batched_tiled" || profile.has_matrix_hw;
+            let usable = tiled || profile.has_matrix_hw;
             let suite = match profile.kind {
                 DeviceKind::Software => suite.sample(8),
                 _ => suite,
@@ -99,7 +106,7 @@ fn products_by_tiles_have_cases_where_there_is_matrix_hardware() {
 /// Only CUDA has them; `interpret_kernels` checks their definition everywhere.
 #[test]
 fn products_of_several_rounded_rows_are_right_by_tiles() {
-    on_every_device(false, |runtime, suite| {
+    on_every_device(Need::Cuda, false, |runtime, suite| {
         let profile = runtime.device().profile();
         let ids = ["q4_k", "q6_kx8", "q8_0x8", "q4_0x8"]
             .map(|f| EngineId::new(format!("wgsl.matvec_mma.{f}")));
@@ -110,13 +117,14 @@ fn products_of_several_rounded_rows_are_right_by_tiles() {
 
 #[test]
 fn every_case_is_right_on_every_device() {
-    on_every_device(true, |_, suite| Some(suite));
+    on_every_device(Need::Driver, true, |_, suite| Some(suite));
 }
 
 /// Products of every size on cooperative matrices, which the ranking uses only for many rows.
 fn products_on_matrices(way: &str) {
+    let need = if way.starts_with("cuda.") { Need::Cuda } else { Need::Matrix };
     for (cases, packed) in [("int8/", true), ("in_f16/", false)] {
-        on_every_device(false, |runtime, suite| {
+        on_every_device(need, false, |runtime, suite| {
             let few =
                 [Format::Plain(DType::F16), Format::Plain(DType::BF16), Format::Q4K, Format::Q8_0];
             let formats = Format::ALL.into_iter().filter(|format| match packed {
@@ -156,7 +164,7 @@ fn products_of_f16_by_a_library_are_right() {
 /// The ranking uses it only for many tokens.
 #[test]
 fn attention_on_cooperative_matrices_is_right() {
-    on_every_device(false, |runtime, suite| {
+    on_every_device(Need::Matrix, false, |runtime, suite| {
         let suite = suite.only("attention_f16/").registered(EngineId::new("wgsl.attn_coop"));
         runtime.device().profile().has_matrix_hw.then_some(suite)
     });
@@ -165,7 +173,7 @@ fn attention_on_cooperative_matrices_is_right() {
 /// Flash decoding (split-KV) in two launches. The ranking uses it only on large devices.
 #[test]
 fn attention_is_right_with_keys_spread_over_workgroups() {
-    on_every_device(true, |runtime, suite| {
+    on_every_device(Need::WebGpu, true, |runtime, suite| {
         let split = EngineId::new("wgsl.attn_split_kv");
         let suite = suite.only("attention/").registered(split);
         (runtime.device().profile().provider != "cpu").then_some(suite)
@@ -178,7 +186,7 @@ fn attention_is_right_with_keys_spread_over_workgroups() {
 fn attention_is_right_where_lanes_share_keys() {
     for cases in ["attention/", "f16_kv/"] {
         for engine in ["wgsl.attn_subgroup", "wgsl.attn_split_kv_fused"] {
-            on_every_device(false, |runtime, suite| {
+            on_every_device(Need::Driver, false, |runtime, suite| {
                 let profile = runtime.device().profile();
                 let lanes = [profile.subgroup_min, profile.subgroup_max] == [32, 32];
                 let usable = profile.has_subgroups && lanes && profile.provider != "cpu";
