@@ -203,7 +203,9 @@ impl<'a> Body<'a> {
             (BinaryOp::Min, _) => format!("min({both})"),
             (BinaryOp::Max, _) => format!("max({both})"),
             (BinaryOp::Eq, _) => format!("{a} == {b}"),
-            (BinaryOp::Ne, _) => format!("{a} != {b}"),
+            (BinaryOp::Ne, DType::I32 | DType::U32 | DType::Bool) => format!("{a} != {b}"),
+            // naga writes `!=` of floats as SPIR-V's ordered comparison, which is false for NaN.
+            (BinaryOp::Ne, _) => format!("!({a} == {b})"),
             (BinaryOp::Lt, _) => format!("{a} < {b}"),
             (BinaryOp::Le, _) => format!("{a} <= {b}"),
             (BinaryOp::Gt, _) => format!("{a} > {b}"),
