@@ -8,11 +8,15 @@ use super::{Element, Tensor};
 use crate::base::{Dim, SymbolValues};
 use crate::error::{Error, Result, broken_invariant};
 use crate::provider::{Args, Command, Recording, SlotRange};
+use crate::runtime::Runtime;
 use crate::runtime::batcher::{Keep, Work};
 use crate::runtime::offload::Prepared;
 
 /// Maximum bytes of a read that the polling thread decodes itself, in some microseconds.
 const DECODED_IN_PLACE: usize = 64 << 10;
+/// Maximum bytes of a read that the polling thread submits itself. The submit allocates pinned
+/// memory for them, which takes a driver half a second per GiB.
+const SUBMITTED_IN_PLACE: u64 = 1 << 20;
 
 impl Tensor {
     /// Returns the values in row-major order. Runs pending operations first.
@@ -45,6 +49,30 @@ impl Tensor {
             true => self.runtime().offload(move |_| Ok(T::decode(&bytes))).await,
             false => Ok(T::decode(&bytes)),
         }
+    }
+
+    /// Returns the rows of a matrix.
+    ///
+    /// # Errors
+    /// Same as [`Tensor::to_vec`], and invalid for any other rank.
+    #[cfg(not(target_arch = "wasm32"))]
+    pub fn to_vec2<T: Element>(&self) -> Result<Vec<Vec<T>>> {
+        crate::base::platform::block_on(self.to_vec2_async())
+    }
+
+    /// Async version of [`Tensor::to_vec2`]; see [`crate::tensor`].
+    ///
+    /// # Errors
+    /// Same as [`Tensor::to_vec2`].
+    pub async fn to_vec2_async<T: Element>(&self) -> Result<Vec<Vec<T>>> {
+        self.check()?;
+        let [rows, columns] = *self.shape() else {
+            let error = Error::invalid(format!("the rows of the shape {}", self.dims()));
+            return Err(reading(error, self));
+        };
+        let values = self.to_vec_async::<T>().await?;
+        // A row without elements has no chunk.
+        Ok((0..rows).map(|row| values[row * columns..(row + 1) * columns].to_vec()).collect())
     }
 
     /// Returns the value of a tensor with one element.
@@ -135,7 +163,17 @@ impl Tensor {
         };
         let keep = Keep { things: vec![stored.clone(), Arc::new(prepared)], bytes: 0 };
         let args = Args { symbols: SymbolValues::new(), ..Args::default() };
-        let pending = runtime.batcher().record(&work, args, keep)?;
+        let pending = match bytes > SUBMITTED_IN_PLACE {
+            true => {
+                let submit = move |runtime: &Runtime| {
+                    let pending = runtime.batcher().record(&work, args, keep)?;
+                    runtime.batcher().flush()?;
+                    Ok(pending)
+                };
+                runtime.offload(submit).await?
+            }
+            false => runtime.batcher().record(&work, args, keep)?,
+        };
         let mut downloads = runtime.batcher().read_async(pending).await?;
         downloads.pop().ok_or_else(|| Error::device("a download yielded nothing"))
     }
