@@ -13,9 +13,9 @@ use on_device::{
 };
 use on_gpu::opencl;
 use pure::{
-    forward, fused_exprs, gguf_files, gguf_writer, interpret, interpret_device, kernel_fusions,
-    model_bad, plans, semantics, semantics_kernels, semantics_numbers, serve, shaders, smollm,
-    tune_cache, vendor_gemm, wgsl,
+    fused_exprs, gguf_files, gguf_writer, interpret, interpret_device, kernel_fusions, model_bad,
+    plans, semantics, semantics_kernels, semantics_numbers, serve, shaders, smollm, tune_cache,
+    vendor_gemm, wgsl,
 };
 pub(crate) use warploom_ledger::{Need, ran, skip, tell};
 use with_models::logits;

@@ -9,11 +9,11 @@ use serde_json::{Value as Json, json};
 use warploom::ComputeMode;
 use warploom::runtime::Runtime;
 use warploom_core::base::Format;
+use warploom_forward::Forward;
 use warploom_llm::config::Architecture;
 use warploom_llm::{Model, Output, Session, StepRequest};
 use warploom_models::gguf::{Access, Gguf, Value};
 
-use crate::forward::Forward;
 use crate::gguf_writer::{Meta, Writer};
 use crate::{devices, tell};
 

@@ -7,7 +7,6 @@ mod custom_providers;
 mod deterministic_engines;
 mod device_tensors;
 mod f16_accumulate;
-pub(crate) mod forward;
 pub(crate) mod fused_exprs;
 mod fused_quant;
 mod fusion;

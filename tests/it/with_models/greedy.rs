@@ -15,11 +15,11 @@ use std::time::Instant;
 use serde::{Deserialize, Serialize};
 use warploom::ComputeMode;
 use warploom::runtime::Runtime;
+use warploom_forward::Forward;
 use warploom_llm::tokenizer::EncodeOptions;
 use warploom_llm::{GenerateOptions, Model, Sampling, Session};
 use warploom_models::gguf::Access;
 
-use crate::forward::Forward;
 use crate::logits::{LOGIT, PROMPTS, best};
 use crate::{Need, devices, gguf_files, skip, tell};
 

@@ -10,11 +10,11 @@ use std::sync::Arc;
 use warploom::ComputeMode;
 use warploom::runtime::Runtime;
 use warploom_core::base::{DType, Format};
+use warploom_forward::Forward;
 use warploom_llm::tokenizer::EncodeOptions;
 use warploom_llm::{Model, Output, Session, StepRequest};
 use warploom_models::gguf::{Access, Gguf, TensorInfo, Value, Writer};
 
-use crate::forward::Forward;
 use crate::{devices, logits, tell};
 
 const TEXT: &str = "Once upon a time, there was a little dog. One sunny day, he went to the park.";

@@ -7,11 +7,11 @@ use std::sync::Arc;
 use warploom::ComputeMode;
 use warploom::runtime::Runtime;
 use warploom_core::base::{DType, Format};
+use warploom_forward::Forward;
 use warploom_llm::tokenizer::EncodeOptions;
 use warploom_llm::{Model, Output, Session, StepRequest};
 use warploom_models::gguf::Access;
 
-use crate::forward::Forward;
 use crate::{Need, devices, gguf_files, skip, tell};
 
 /// Maximum difference of a logit from the float64 pass.

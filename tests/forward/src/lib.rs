@@ -16,7 +16,7 @@ use warploom_models::gguf::TensorInfo;
 const NUDGE: f64 = 3e-5;
 
 /// A model with every weight as a number, and its cache.
-pub(crate) struct Forward {
+pub struct Forward {
     config: Config,
     weights: HashMap<String, Vec<f32>>,
     frequencies: Vec<f32>,
@@ -39,7 +39,12 @@ pub(crate) struct Forward {
 }
 
 impl Forward {
-    pub(crate) fn new(model: &Model, mode: ComputeMode) -> Forward {
+    /// Decodes every weight of a model. In [`ComputeMode::Int8`] the operands of packed weights are
+    /// rounded as that mode defines.
+    ///
+    /// # Panics
+    /// If the file lacks a tensor or has one that cannot be decoded.
+    pub fn new(model: &Model, mode: ComputeMode) -> Forward {
         let file = model.file();
         let is_packed = |t: &TensorInfo| t.format().is_ok_and(Format::is_quantised);
         let packed = file.tensors().filter(is_packed).map(|t| t.name().to_string()).collect();
@@ -74,32 +79,33 @@ impl Forward {
     }
 
     /// Forgets every position.
-    pub(crate) fn reset(&mut self) {
+    pub fn reset(&mut self) {
         self.cache.iter_mut().flatten().for_each(Vec::clear);
         self.nearest.set([0.5; 2]);
     }
 
     /// From now on values are shifted before rounding, by less than the error of any device: only
     /// those near a midpoint round to the other step.
-    pub(crate) fn nudged(&mut self, seed: u64) {
+    pub fn nudged(&mut self, seed: u64) {
         self.nudge = seed;
     }
 
     /// From now on, keys and values are rounded to f16.
-    pub(crate) fn with_f16_cache(mut self) -> Forward {
+    #[must_use]
+    pub fn with_f16_cache(mut self) -> Forward {
         self.f16_cache = true;
         self
     }
 
     /// Smallest distance of a value that affects the last token to the midpoint of two quantisation
     /// steps: at most 0.5, in steps. For a model of one layer; keys and values of all tokens count.
-    pub(crate) fn nearest(&self) -> f64 {
+    pub fn nearest(&self) -> f64 {
         let [all, last] = self.nearest.get();
         all.min(last)
     }
 
     /// The input of each layer for these tokens: `[layer][token][width]`.
-    pub(crate) fn inputs(&mut self, tokens: &[u32]) -> Vec<Vec<Vec<f32>>> {
+    pub fn inputs(&mut self, tokens: &[u32]) -> Vec<Vec<Vec<f32>>> {
         self.reset();
         self.seen = vec![Vec::new(); self.config.layers];
         tokens.iter().for_each(|token| drop(self.token(*token)));
@@ -107,7 +113,7 @@ impl Forward {
     }
 
     /// Runs tokens after the previous ones; returns the logits after the last: `[vocabulary]`.
-    pub(crate) fn run(&mut self, tokens: &[u32]) -> Vec<f64> {
+    pub fn run(&mut self, tokens: &[u32]) -> Vec<f64> {
         let mut x = Vec::new();
         for token in tokens {
             self.nearest.set([self.nearest.get()[0], 0.5]);
