@@ -59,6 +59,11 @@ macro_rules! integers {
                 Axes(Some(axes.into_iter().map(wide).collect()))
             }
         }
+        impl From<Vec<$ty>> for Axes {
+            fn from(axes: Vec<$ty>) -> Axes {
+                Axes(Some(axes.into_iter().map(wide).collect()))
+            }
+        }
         impl From<&[$ty]> for Axes {
             fn from(axes: &[$ty]) -> Axes {
                 Axes(Some(axes.iter().map(|axis| wide(*axis)).collect()))

@@ -4,7 +4,7 @@ use std::panic::Location;
 
 use super::arguments::{self, Sizes};
 use super::eval::upload;
-use super::{Element, Place, Scalar, Tensor};
+use super::{Element, Number, Place, Scalar, Tensor};
 use crate::base::{DType, Dim, Format, Shape};
 use crate::error::{Error, Result};
 use crate::provider::Usage;
@@ -105,19 +105,20 @@ impl Tensor {
         Tensor::full(runtime, shape, 1.0)
     }
 
-    /// Creates an `f32` tensor `[n]` with the values `start`, `start + step` and so on, below `end`
-    /// (above it for a negative step).
+    /// Creates a tensor `[n]` with the values `start`, `start + step` and so on, below `end` (above
+    /// it for a negative step), in the type of the arguments.
     #[track_caller]
-    pub fn arange(runtime: &Runtime, start: f32, end: f32, step: f32) -> Tensor {
+    pub fn arange<T: Number>(runtime: &Runtime, start: T, end: T, step: T) -> Tensor {
         let at = Location::caller();
         made(runtime, "arange", at, || {
-            let count = ((f64::from(end) - f64::from(start)) / f64::from(step)).ceil();
+            let [start, end, step] = [start, end, step].map(Number::to_f64);
+            let count = ((end - start) / step).ceil();
             if !count.is_finite() || count > f64::from(i32::MAX) {
                 let what = format!("from {start} to {end} by {step} is not a finite row");
                 return Err(Error::invalid(what));
             }
-            let number = |i: usize| (f64::from(start) + i as f64 * f64::from(step)) as f32;
-            let values: Vec<f32> = (0..count.max(0.0) as usize).map(number).collect();
+            let number = |i: usize| T::from_f64(start + i as f64 * step);
+            let values: Vec<T> = (0..count.max(0.0) as usize).map(number).collect();
             row(runtime, "arange", at, &values)
         })
     }
@@ -146,6 +147,94 @@ impl Tensor {
             let bytes = f32::encode(&values)?;
             let stored = upload(runtime, &bytes, Format::F32, Usage::Working)?;
             Ok(Tensor::from_stored(runtime, shape, DType::F32, "eye", at, stored))
+        })
+    }
+
+    /// Creates a tensor `[n]` of the values of an iterator.
+    #[track_caller]
+    pub fn from_values<T: Element>(
+        runtime: &Runtime,
+        values: impl IntoIterator<Item = T>,
+    ) -> Tensor {
+        let at = Location::caller();
+        let values: Vec<T> = values.into_iter().collect();
+        made(runtime, "from_values", at, || row(runtime, "from_values", at, &values))
+    }
+
+    /// Creates a tensor of the shape and type of this one, with the same value in every element.
+    #[track_caller]
+    pub fn full_like(&self, value: impl Into<Scalar>) -> Tensor {
+        let (at, value) = (Location::caller(), value.into());
+        self.attempt("full_like", at, || {
+            // Graph constants are four bytes.
+            let wide = if self.dtype().is_half() { DType::F32 } else { self.dtype() };
+            let (shape, word) = (self.dims().clone(), value.word(wide)?);
+            let full = Tensor::constant(self.runtime(), shape, wide, "full_like", at, word);
+            Ok(full.cast(self.dtype()))
+        })
+    }
+
+    /// Creates a tensor of zeros, or of `false`, of the shape and type of this one.
+    #[track_caller]
+    pub fn zeros_like(&self) -> Tensor {
+        match self.dtype() {
+            DType::Bool => self.full_like(false),
+            _ => self.full_like(0),
+        }
+    }
+
+    /// Creates a tensor of ones, or of `true`, of the shape and type of this one.
+    #[track_caller]
+    pub fn ones_like(&self) -> Tensor {
+        match self.dtype() {
+            DType::Bool => self.full_like(true),
+            _ => self.full_like(1),
+        }
+    }
+
+    /// Creates a tensor of uniformly distributed `i32` values of a range, by a seed.
+    #[track_caller]
+    pub fn rand_int(
+        runtime: &Runtime,
+        range: std::ops::Range<i32>,
+        shape: impl Sizes,
+        seed: u64,
+    ) -> Tensor {
+        let at = Location::caller();
+        made(runtime, "rand_int", at, || {
+            let shape = arguments::shape(&shape)?;
+            let size = i64::from(range.end) - i64::from(range.start);
+            if size <= 0 {
+                let std::ops::Range { start, end } = range;
+                return Err(Error::invalid(format!("no integer in {start}..{end}")));
+            }
+            let mut state = seed;
+            // The high half of a 64-bit product: the bias is below 2^-32.
+            let number = |bits: u64| ((u128::from(bits) * size as u128) >> 64) as i64;
+            let count = shape.elements().as_const().unwrap_or(0);
+            let numbers = (0..count).map(|_| number(splitmix(&mut state)) + i64::from(range.start));
+            let values: Vec<i32> = numbers.map(|number| number as i32).collect();
+            let format = Format::Plain(DType::I32);
+            let stored = upload(runtime, &i32::encode(&values)?, format, Usage::Working)?;
+            Ok(Tensor::from_stored(runtime, shape, DType::I32, "rand_int", at, stored))
+        })
+    }
+
+    /// Creates a tensor `[n]` of the `u32` values 0 to `n - 1` in random order, by a seed.
+    #[track_caller]
+    pub fn permutation(runtime: &Runtime, n: usize, seed: u64) -> Tensor {
+        let at = Location::caller();
+        made(runtime, "permutation", at, || {
+            let count = u32::try_from(n)
+                .map_err(|_| Error::invalid(format!("{n} values do not fit u32")))?;
+            let mut values: Vec<u32> = (0..count).collect();
+            let mut state = seed;
+            // Fisher and Yates.
+            for i in (1..values.len()).rev() {
+                let j = (u128::from(splitmix(&mut state)) * (i as u128 + 1)) >> 64;
+                values.swap(i, j as usize);
+            }
+            row(runtime, "permutation", at, &values)
         })
     }
 
@@ -178,10 +267,16 @@ fn made(
     make().unwrap_or_else(|error| Tensor::failed(runtime, name, at, error))
 }
 
-fn row(runtime: &Runtime, name: &'static str, at: Place, values: &[f32]) -> Result<Tensor> {
-    let stored = upload(runtime, &f32::encode(values)?, Format::F32, Usage::Working)?;
+fn row<T: Element>(
+    runtime: &Runtime,
+    name: &'static str,
+    at: Place,
+    values: &[T],
+) -> Result<Tensor> {
+    let format = Format::Plain(T::DTYPE);
+    let stored = upload(runtime, &T::encode(values)?, format, Usage::Working)?;
     let shape = Shape::new([values.len()]);
-    Ok(Tensor::from_stored(runtime, shape, DType::F32, name, at, stored))
+    Ok(Tensor::from_stored(runtime, shape, T::DTYPE, name, at, stored))
 }
 
 fn random(

@@ -51,6 +51,38 @@ macro_rules! element {
 
 element!(f32 F32 f16 F16 bf16 BF16 i32 I32 u32 U32);
 
+/// A host type of numbers, for ranges of them.
+pub trait Number: Element {
+    /// Converts to `f64`, exactly for all but large `i64`.
+    fn to_f64(self) -> f64;
+
+    /// Converts from `f64`: rounds to floats, truncates to integers, and saturates.
+    fn from_f64(value: f64) -> Self;
+}
+
+macro_rules! number {
+    ($($ty:ty: $to:expr, $from:expr;)*) => {$(
+        impl Number for $ty {
+            fn to_f64(self) -> f64 {
+                $to(self)
+            }
+
+            fn from_f64(value: f64) -> $ty {
+                $from(value)
+            }
+        }
+    )*};
+}
+
+number! {
+    f32: f64::from, |value| value as f32;
+    f16: f64::from, f16::from_f64;
+    bf16: f64::from, bf16::from_f64;
+    i32: f64::from, |value| value as i32;
+    u32: f64::from, |value| value as u32;
+    i64: |value| value as f64, |value| value as i64;
+}
+
 impl sealed::Sealed for bool {}
 impl Element for bool {
     const DTYPE: DType = DType::Bool;

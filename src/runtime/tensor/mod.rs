@@ -62,20 +62,25 @@
 //! Dropping a future does not stop work that has begun; the result is discarded.
 
 mod arguments;
+mod arrange;
 mod cache;
 mod create;
 #[cfg(feature = "packs")]
 mod custom;
+mod einsum;
 mod element;
 mod elementwise;
 mod eval;
+mod functions;
 mod graph;
+mod losses;
 mod movement;
 mod node;
 mod operators;
 mod products;
 mod read;
 mod reduce;
+mod statistics;
 mod text;
 
 use std::panic::Location;
@@ -87,7 +92,7 @@ pub use cache::CacheStats;
 #[cfg(feature = "packs")]
 #[doc(hidden)]
 pub use custom::tuned_name;
-pub use element::{Element, Operand, Scalar};
+pub use element::{Element, Number, Operand, Scalar};
 pub use products::AttentionOptions;
 
 use super::Runtime;

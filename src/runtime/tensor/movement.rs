@@ -250,7 +250,7 @@ impl Tensor {
         }
     }
 
-    fn widened(&self, axis: isize, name: &'static str, at: Place) -> Result<Tensor> {
+    pub(super) fn widened(&self, axis: isize, name: &'static str, at: Place) -> Result<Tensor> {
         let place = self.new_axis(axis)?;
         let mut sizes = self.dims().dims().to_vec();
         sizes.insert(place, Dim::new(1));
@@ -297,7 +297,7 @@ impl Tensor {
 
     /// Selects `len` indices of an axis, `step` apart; returns the tensor itself for the whole
     /// axis.
-    fn part(
+    pub(super) fn part(
         &self,
         axis: usize,
         start: usize,

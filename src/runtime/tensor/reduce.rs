@@ -43,17 +43,6 @@ reduction! {
 }
 
 impl Tensor {
-    /// Computes the population variance along axes: the mean squared distance from the mean.
-    /// Removes the axes.
-    #[track_caller]
-    pub fn var(&self, axes: impl Into<Axes>) -> Tensor {
-        let (axes, at) = (axes.into(), Location::caller());
-        let mean = self.reduce(ReduceOp::Mean, axes.clone(), true, at);
-        let from_mean = self.binary(BinaryOp::Sub, mean.into(), at);
-        let squares = from_mean.binary(BinaryOp::Mul, (&from_mean).into(), at);
-        squares.reduce(ReduceOp::Mean, axes, false, at)
-    }
-
     /// Returns the index of the largest element along an axis as `u32`, the lowest on ties. Removes
     /// the axis. NaN counts as the largest.
     #[track_caller]
@@ -99,7 +88,7 @@ impl Tensor {
         below.binary(BinaryOp::Sub, sum.unary(UnaryOp::Log, at).into(), at)
     }
 
-    fn reduce(&self, op: ReduceOp, axes: Axes, keep: bool, at: Place) -> Tensor {
+    pub(super) fn reduce(&self, op: ReduceOp, axes: Axes, keep: bool, at: Place) -> Tensor {
         self.attempt(op.name(), at, || {
             let axes = axes.resolve(self.rank())?;
             if axes.is_empty() {

@@ -33,6 +33,7 @@ mod recovery;
 mod sample;
 pub(crate) mod semantics_devices;
 pub(crate) mod tensor;
+mod tensor_functions;
 mod tensor_runs;
 pub(crate) mod translate;
 pub(crate) mod tune;
