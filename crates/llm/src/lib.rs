@@ -46,7 +46,8 @@
 //! exist everywhere. Structs may gain fields and enums may gain variants in later versions, so
 //! options are built with a constructor or `Default`, and setters.
 //!
-//! The text side is independent of the device: `tokenizer` and `utf8` convert text to ids and back,
+//! The text side is independent of the device: `tokenizer` (`words`, `bpe`) and `utf8` convert text
+//! to ids and back,
 //! `config` reads a model's hyperparameters, `sampler` picks the next id from logits.
 //! `architecture` is the table of differences between models, `weights` finds the tensors, `rope`
 //! computes the rotary frequencies, `decoder` builds the forward pass as a graph. `builder` builds
@@ -60,6 +61,7 @@
 
 mod architecture;
 mod batch;
+mod bpe;
 mod builder;
 pub mod chat;
 pub mod config;
@@ -71,6 +73,12 @@ mod generate;
 #[cfg(not(target_arch = "wasm32"))]
 pub mod huggingface;
 mod model;
+#[cfg(not(target_arch = "wasm32"))]
+mod pattern_native;
+#[cfg(any(test, target_arch = "wasm32"))]
+mod pattern_syntax;
+#[cfg(target_arch = "wasm32")]
+mod pattern_web;
 mod perplexity;
 mod planner;
 mod pretokenizer;
@@ -90,11 +98,16 @@ pub mod shapes;
 mod step;
 mod stop;
 pub mod tokenizer;
+#[cfg(any(not(target_arch = "wasm32"), feature = "tokenizer-json"))]
+mod tokenizer_json;
+#[cfg(all(target_arch = "wasm32", not(feature = "tokenizer-json")))]
+#[path = "tokenizer_json_none.rs"]
 mod tokenizer_json;
 mod upload;
 pub mod utf8;
 mod vocabulary;
 mod weights;
+mod words;
 mod yarn;
 
 #[cfg(test)]

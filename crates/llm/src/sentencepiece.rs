@@ -4,8 +4,7 @@
 
 use std::collections::HashMap;
 
-use tokenizers::models::bpe::Merges;
-
+use super::bpe::Merge;
 use super::vocabulary::{NORMAL, TokenizerSpec, type_of};
 use warploom::{Error, Result};
 
@@ -68,7 +67,7 @@ pub(super) fn byte(index: usize, token: &str) -> Result<u8> {
 ///
 /// # Errors
 /// Bad file, naming the element, if scores are missing or NaN, or a token is too long.
-pub(super) fn merges(spec: &TokenizerSpec, ids: &HashMap<&str, u32>) -> Result<Merges> {
+pub(super) fn merges(spec: &TokenizerSpec, ids: &HashMap<&str, u32>) -> Result<Vec<Merge>> {
     let (tokens, scores) = (spec.tokens.len(), spec.scores.len());
     if scores != tokens {
         return Err(Error::bad_file(format!(
@@ -101,8 +100,7 @@ pub(super) fn merges(spec: &TokenizerSpec, ids: &HashMap<&str, u32>) -> Result<M
     }
     let score = |(whole, _, _): &(u32, u32, u32)| spec.scores[*whole as usize];
     found.sort_by(|a, b| score(b).total_cmp(&score(a)).then(a.cmp(b)));
-    let text = |id: u32| spec.tokens[id as usize].clone();
-    Ok(found.into_iter().map(|(_, left, right)| (text(left), text(right))).collect())
+    Ok(found.into_iter().map(|(whole, left, right)| (left, right, whole)).collect())
 }
 
 #[cfg(test)]

@@ -16,7 +16,7 @@ use super::shape_buckets::{CLASSES, bucket_of};
 use super::step::{Output, StepOutput};
 use warploom::plan::Plan;
 use warploom::provider::{Device, DeviceKind, DeviceProfile};
-use warploom::runtime::{DeviceTensors, Instance};
+use warploom::runtime::{DeviceTensors, Instance, Runtime};
 use warploom::{Error, Result};
 use warploom_core::base::{ComputeMode, DType, ShapeClass, SymbolValues};
 
@@ -91,6 +91,11 @@ impl Session {
     /// Returns the model.
     pub fn model(&self) -> &Arc<Model> {
         &self.on.model
+    }
+
+    /// Returns the runtime; another one after a recovery from a lost device.
+    pub fn runtime(&self) -> &Runtime {
+        &self.on.runtime
     }
 
     /// Returns the device that the session runs on.

@@ -1,25 +1,21 @@
 //! Converts text to token ids and back, with the BPE of GGUF files: byte-level or SentencePiece's.
 //!
 //! If a file contains a whole tokenizer.json, its pipeline is used (`tokenizer_json`). Otherwise
-//! the `tokenizers` crate applies the merges; this module checks the untrusted vocabulary
-//! (`vocabulary`), parses control tokens or leaves them as text, and returns the bytes of a token
-//! without a copy. Encoding is then lossless: a byte missing from the vocabulary is an error, and
-//! text is not normalised.
+//! `words` splits the text and `bpe` applies the merges; this module checks the untrusted
+//! vocabulary (`vocabulary`), parses control tokens or leaves them as text, and returns the bytes
+//! of a token without a copy. Encoding is then lossless: a byte missing from the vocabulary is an
+//! error, and text is not normalised.
 
+use super::bpe::Bpe;
 use super::tokenizer_json::{self, Guard, Pipeline};
 use super::vocabulary::{
     MAX_TOKENS, Special, check_id, check_merges, check_tokens, find_specials, longest_special,
     texts, writes,
 };
+use super::words::{self, Words};
 use super::{ends, pretokenizer, sentencepiece};
 use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
-use tokenizers::models::bpe::{BPE, Vocab};
-use tokenizers::pre_tokenizers::PreTokenizerWrapper;
-use tokenizers::pre_tokenizers::byte_level::ByteLevel;
-use tokenizers::pre_tokenizers::sequence::Sequence;
-use tokenizers::pre_tokenizers::split::{Split, SplitPattern};
-use tokenizers::tokenizer::SplitDelimiterBehavior;
 use warploom::{Error, Result};
 use warploom_models::gguf::Gguf;
 
@@ -58,7 +54,9 @@ pub struct Tokenizer {
 enum Kind {
     /// Built from GGUF's own keys.
     Vocabulary {
-        inner: Box<tokenizers::Tokenizer>,
+        bpe: Box<Bpe>,
+        /// Splits a text into the words inside which merges apply; `None` if a text is one word.
+        words: Option<Words>,
         /// Special tokens by first byte, in the order of [`find_specials`].
         specials: HashMap<u8, Vec<Special>>,
         /// Whether a space is put before the text; `None` if the tokens are not SentencePiece's.
@@ -139,23 +137,16 @@ impl Tokenizer {
             true => sentencepiece::merges(&spec, &ids)?,
             false => check_merges(&spec, &ids)?,
         };
-        let vocab: Vocab = ids
+        let vocab: HashMap<String, u32> = ids
             .iter()
             .filter(|(_, id)| writes(&spec, **id as usize))
             .map(|(token, id)| ((*token).to_owned(), *id))
             .collect();
-        let model = BPE::builder()
-            .vocab_and_merges(vocab, merges)
-            .ignore_merges(pre.is_some_and(|pre| pre.ignore_merges))
-            .byte_fallback(pre.is_none())
-            .build()
-            .map_err(|e| Error::bad_file("tokenizer.ggml.merges: rejected").with_source(e))?;
-        let mut inner = tokenizers::Tokenizer::new(model);
-        if let Some(pre) = pre {
-            inner.with_pre_tokenizer(Some(words(pre)?));
-        }
+        let ignore_merges = pre.is_some_and(|pre| pre.ignore_merges);
+        let bpe = Box::new(Bpe::new(vocab, &merges, ignore_merges, pre.is_none()));
+        let words = pre.map(Words::new).transpose()?;
         let pieces = spec.is_pieces().then(|| spec.add_space_prefix.unwrap_or(true));
-        let kind = Kind::Vocabulary { inner: Box::new(inner), specials, pieces };
+        let kind = Kind::Vocabulary { bpe, words, specials, pieces };
         Ok(Tokenizer { kind, bytes, ends, stops, bos, prefix, suffix })
     }
 
@@ -332,7 +323,7 @@ impl Tokenizer {
         ids: &mut Vec<u32>,
     ) -> Result<()> {
         let offset = part.start;
-        let Kind::Vocabulary { inner, pieces, .. } = &self.kind else { return Ok(()) };
+        let Kind::Vocabulary { bpe, words, pieces, .. } = &self.kind else { return Ok(()) };
         // Special tokens are valid UTF-8, so the text between them is too.
         let Some(part) = text.get(part).filter(|p| !p.is_empty()) else { return Ok(()) };
         let (spelled, plain) = match *pieces {
@@ -343,11 +334,17 @@ impl Tokenizer {
                 (Cow::Owned(spelled), Cow::Owned(plain))
             }
         };
-        let encoding = inner
-            .encode_fast(&*spelled, false)
-            .map_err(|e| Error::invalid("text cannot be encoded").with_source(e))?;
         let from = ids.len();
-        ids.extend_from_slice(encoding.get_ids());
+        match words {
+            None => bpe.encode(&spelled, ids),
+            Some(words) => {
+                let mut word = String::new();
+                for part in words.split(&spelled)? {
+                    words::spell(part, &mut word);
+                    bpe.encode(&word, ids);
+                }
+            }
+        }
         // The BPE drops text without a token. The ids must reproduce every byte, in order.
         let mut rest = plain.as_bytes();
         for id in &ids[from..] {
@@ -371,6 +368,16 @@ impl Tokenizer {
     }
 }
 
+/// Returns the words into which a pre-tokenizer splits a text. `pre` is its name in
+/// `tokenizer.ggml.pre`.
+///
+/// # Errors
+/// Unsupported if there is no such pre-tokenizer, or if its search gives up.
+pub fn split_words(pre: &str, text: &str) -> Result<Vec<String>> {
+    let words = Words::new(pretokenizer::by_name(pre)?)?;
+    Ok(words.split(text)?.into_iter().map(str::to_owned).collect())
+}
+
 /// Returns the end of the white space that begins at byte `at`. White space is that of C's
 /// `isspace`, as in llama.cpp.
 fn behind_space(text: &str, at: usize) -> usize {
@@ -391,19 +398,6 @@ fn edges(spec: &TokenizerSpec) -> Result<(Vec<u32>, Vec<u32>)> {
         }
     };
     Ok((edge("bos", spec.bos, spec.add_bos)?, edge("eos", spec.eos, spec.add_eos)?))
-}
-
-/// Builds the pre-tokenizer that splits a text into words and maps them to the byte alphabet.
-fn words(pre: &pretokenizer::PreTokenizer) -> Result<Sequence> {
-    let mut steps: Vec<PreTokenizerWrapper> = Vec::new();
-    for pattern in pre.patterns {
-        let pattern = SplitPattern::Regex((*pattern).to_owned());
-        let split = Split::new(pattern, SplitDelimiterBehavior::Isolated, false)
-            .map_err(|e| Error::unsupported("pre-tokenizer pattern").with_source(e))?;
-        steps.push(split.into());
-    }
-    steps.push(ByteLevel::new(false, false, false).into());
-    Ok(Sequence::new(steps))
 }
 
 #[cfg(test)]

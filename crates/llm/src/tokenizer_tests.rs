@@ -3,10 +3,9 @@
 
 use super::*;
 use crate::test_file::{Entry, gguf};
-use crate::vocabulary::byte_of;
+use crate::vocabulary::{byte_of, char_of};
 use serde_json::Value;
 use std::path::{Path, PathBuf};
-use tokenizers::{OffsetReferential, OffsetType, PreTokenizedString, PreTokenizer};
 use warploom_models::gguf::Access;
 
 const TEXT: EncodeOptions = EncodeOptions { add_bos: false, parse_special: false };
@@ -67,6 +66,9 @@ fn the_byte_alphabet_is_one_to_one() {
     for token in byte_tokens() {
         let c = token.chars().next().unwrap();
         assert!(seen.insert(byte_of(c).unwrap()), "{c} is a second character for its byte");
+    }
+    for byte in 0..=255 {
+        assert_eq!(byte_of(char_of(byte)), Some(byte));
     }
     assert_eq!(byte_of('\u{120}'), Some(b' '));
     assert_eq!(byte_of('\u{10a}'), Some(b'\n'));
@@ -175,11 +177,9 @@ fn words_are_cut_as_the_python_package_cuts_them() {
 impl Tokenizer {
     /// Returns the words that the BPE receives, in the byte alphabet.
     fn words(&self, text: &str) -> Vec<String> {
-        let mut cut = PreTokenizedString::from(text);
-        let Kind::Vocabulary { inner, .. } = &self.kind else { panic!("no vocabulary") };
-        inner.get_pre_tokenizer().unwrap().pre_tokenize(&mut cut).unwrap();
-        let words = cut.get_splits(OffsetReferential::Original, OffsetType::Byte);
-        words.into_iter().map(|w| w.0.to_owned()).filter(|w| !w.is_empty()).collect()
+        let Kind::Vocabulary { words: Some(words), .. } = &self.kind else { panic!("no words") };
+        let spelled = |word: &str| word.bytes().map(char_of).collect();
+        words.split(text).unwrap().into_iter().map(spelled).collect()
     }
 
     fn token_text(&self, ids: &[u32]) -> Vec<u8> {

@@ -2,8 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use tokenizers::models::bpe::Merges;
-
+use super::bpe::Merge;
 use super::sentencepiece;
 use warploom::{Error, Result};
 use warploom_models::gguf::Gguf;
@@ -148,10 +147,18 @@ pub(super) struct Special {
     /// Whether it is found even if control tokens are not parsed.
     pub(super) always: bool,
     /// Whether it strips the white space before it.
+    #[cfg_attr(
+        all(target_arch = "wasm32", not(feature = "tokenizer-json")),
+        expect(dead_code, reason = "read by the pipeline of a whole tokenizer.json")
+    )]
     pub(super) lstrip: bool,
     /// Whether it strips the white space after it.
     pub(super) rstrip: bool,
     /// Whether it is found only as a whole word.
+    #[cfg_attr(
+        all(target_arch = "wasm32", not(feature = "tokenizer-json")),
+        expect(dead_code, reason = "read by the pipeline of a whole tokenizer.json")
+    )]
     pub(super) single_word: bool,
 }
 
@@ -164,6 +171,16 @@ pub(super) fn byte_of(c: char) -> Option<u8> {
         n @ 289..=322 => Some((n - 289 + 127) as u8),
         323 => Some(173),
         _ => None,
+    }
+}
+
+/// The inverse of [`byte_of`].
+pub(super) fn char_of(byte: u8) -> char {
+    match byte {
+        33..=126 | 161..=172 | 174..=255 => char::from(byte),
+        0..=32 => char::from_u32(256 + u32::from(byte)).unwrap_or_default(),
+        127..=160 => char::from_u32(289 - 127 + u32::from(byte)).unwrap_or_default(),
+        173 => '\u{143}',
     }
 }
 
@@ -216,7 +233,7 @@ pub(super) fn check_tokens(spec: &TokenizerSpec) -> Result<HashMap<&str, u32>> {
 }
 
 /// Splits the merges and checks that both parts and the result are text tokens.
-pub(super) fn check_merges(spec: &TokenizerSpec, ids: &HashMap<&str, u32>) -> Result<Merges> {
+pub(super) fn check_merges(spec: &TokenizerSpec, ids: &HashMap<&str, u32>) -> Result<Vec<Merge>> {
     let mut merges = Vec::with_capacity(spec.merges.len());
     let mut seen = HashSet::with_capacity(spec.merges.len());
     let mut joined = String::new();
@@ -239,10 +256,10 @@ pub(super) fn check_merges(spec: &TokenizerSpec, ids: &HashMap<&str, u32>) -> Re
             None => Err(at(format!("names {token:?}, which is not a token"))),
         };
         let pair = (text_token(a)?, text_token(b)?);
-        text_token(&joined)?;
+        let whole = text_token(&joined)?;
         // Of equal merges the first, which ranks higher, is kept.
         if seen.insert(pair) {
-            merges.push((a.to_owned(), b.to_owned()));
+            merges.push((pair.0, pair.1, whole));
         }
     }
     Ok(merges)

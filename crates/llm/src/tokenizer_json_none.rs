@@ -1,0 +1,56 @@
+//! In the place of `tokenizer_json` in a browser's module that was built without it: refuses every
+//! file with a whole tokenizer.json.
+
+use serde_json::Value;
+use warploom::{Error, Result};
+
+/// GGUF key of the whole JSON.
+pub(crate) const KEY: &str = "tokenizer.huggingface.json";
+
+/// What limits the search for added tokens.
+#[expect(dead_code, reason = "no pipeline reads it")]
+pub(crate) struct Guard<'a> {
+    pub(crate) marks: &'a [usize],
+    pub(crate) parse_special: bool,
+    pub(crate) from: usize,
+    pub(crate) before: Option<u32>,
+}
+
+/// A pipeline, which this build cannot make.
+pub(crate) enum Pipeline {}
+
+impl Pipeline {
+    /// Refuses the JSON.
+    ///
+    /// # Errors
+    /// Unsupported, always.
+    pub(crate) fn new(_: &Value, _: usize) -> Result<Pipeline> {
+        Err(Error::unsupported(
+            "this build lacks the feature tokenizer-json, which reads a whole tokenizer.json",
+        ))
+    }
+
+    pub(crate) fn texts(&self, _: usize) -> Result<(Vec<u8>, Vec<usize>)> {
+        match *self {}
+    }
+
+    pub(crate) fn around(&self) -> (&[u32], &[u32]) {
+        match *self {}
+    }
+
+    pub(crate) fn encode(&self, _: &str, _: &Guard<'_>) -> Result<Vec<u32>> {
+        match *self {}
+    }
+
+    pub(crate) fn decode(&self, _: &[u32]) -> Result<Vec<u8>> {
+        match *self {}
+    }
+
+    pub(crate) fn control_names(&self) -> std::iter::Empty<&str> {
+        match *self {}
+    }
+
+    pub(crate) fn names_vary(&self) -> bool {
+        match *self {}
+    }
+}
