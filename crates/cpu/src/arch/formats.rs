@@ -185,8 +185,10 @@ impl<S: Simd, E: Plain> Weights<S> for E {
 
 /// A row of blocks on instruction sets with too few registers to decode blocks in them: each block
 /// is decoded to memory by the functions of `quant`.
+#[cfg(not(all(target_arch = "wasm32", target_feature = "simd128")))]
 pub(super) struct Decoded<P>(std::marker::PhantomData<P>);
 
+#[cfg(not(all(target_arch = "wasm32", target_feature = "simd128")))]
 impl<S: Simd, P: Block> Weights<S> for Decoded<P> {
     #[inline(always)]
     unsafe fn decode(w: *const u8, out: *mut f32, k: usize) {
@@ -207,6 +209,7 @@ pub(super) trait Block {
     ///
     /// # Safety
     /// `p` holds a block, and `out` has room for `LEN` floats.
+    #[cfg(not(all(target_arch = "wasm32", target_feature = "simd128")))]
     unsafe fn meaning(p: *const u8, out: *mut f32);
 }
 
@@ -216,6 +219,7 @@ macro_rules! blocks {
         impl Block for $name {
             const LEN: usize = quant::$module::LEN;
             const BYTES: usize = quant::$module::BYTES;
+            #[cfg(not(all(target_arch = "wasm32", target_feature = "simd128")))]
             unsafe fn meaning(p: *const u8, out: *mut f32) {
                 // SAFETY: the caller's contract: a block, and room for its weights.
                 unsafe { quant::$module::decode_block(&*p.cast(), &mut *out.cast()) }

@@ -24,6 +24,8 @@ pub(super) mod int8;
 pub(super) mod math;
 #[cfg(target_arch = "aarch64")]
 mod neon;
+// A browser refuses a module with SIMD that it lacks as a whole, so the fallback would never run.
+#[cfg(not(all(target_arch = "wasm32", target_feature = "simd128")))]
 mod scalar;
 mod scales;
 #[cfg(all(target_arch = "wasm32", target_feature = "simd128"))]
@@ -137,7 +139,7 @@ type WeightedFn = unsafe fn(&Weighted);
 /// Function table of one instruction set. The functions are `unsafe` only because of their
 /// pointers.
 pub(super) struct Arch {
-    /// `avx512`, `avx2`, `neon` or `scalar`.
+    /// `avx512`, `avx2`, `neon`, `simd128` or `scalar`.
     pub(super) name: &'static str,
     /// Product functions for each format, in the order of [`Format::ALL`], and each of [`WIDTHS`].
     pub(super) products: [[ProductFn; 4]; FORMATS],
@@ -188,7 +190,8 @@ pub(super) fn format_index(format: Format) -> Option<usize> {
     }
 }
 
-/// Returns every instruction set that this machine supports, best first; the last is `scalar`.
+/// Returns every instruction set that this machine supports, best first; the last is `scalar`,
+/// except in WebAssembly with SIMD.
 pub(super) fn available() -> Vec<&'static Arch> {
     let mut found = Vec::new();
     #[cfg(target_arch = "x86_64")]
@@ -214,6 +217,7 @@ pub(super) fn available() -> Vec<&'static Arch> {
     }
     #[cfg(all(target_arch = "wasm32", target_feature = "simd128"))]
     found.push(&simd128::ARCH);
+    #[cfg(not(all(target_arch = "wasm32", target_feature = "simd128")))]
     found.push(&scalar::ARCH);
     found
 }
