@@ -5,6 +5,8 @@
 
 mod preprocess;
 mod specialize;
+#[cfg(any(test, target_arch = "wasm32"))]
+mod stripped;
 
 use std::collections::BTreeMap;
 
@@ -18,9 +20,30 @@ macro_rules! assets {
     ($($name:literal: $path:literal,)*) => {
         /// Every shader file: name without folder and extension, path in the package, and text.
         pub const ASSETS: &[(&str, &str, &str)] = &[
-            $(($name, concat!("shaders/", $path), include_str!(concat!("../../", $path))),)*
+            $(($name, concat!("shaders/", $path), text!($path)),)*
         ];
     };
+}
+
+/// The text of a file; in a browser without its comments.
+#[cfg(not(target_arch = "wasm32"))]
+macro_rules! text {
+    ($path:literal) => {
+        include_str!(concat!("../../", $path))
+    };
+}
+
+/// The text of a file; in a browser without its comments.
+#[cfg(target_arch = "wasm32")]
+macro_rules! text {
+    ($path:literal) => {{
+        const WHOLE: &str = include_str!(concat!("../../", $path));
+        const LEFT: &[u8] = &stripped::bytes::<{ stripped::length(WHOLE) }>(WHOLE);
+        match str::from_utf8(LEFT) {
+            Ok(text) => text,
+            Err(_) => panic!("a part of a character was removed"),
+        }
+    }};
 }
 
 assets! {
