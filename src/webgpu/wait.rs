@@ -57,6 +57,11 @@ impl WebGpuDevice {
         };
         self.check_errors(ticket.0, errors).await?;
         if !mapped {
+            // Every other reason would be an error of the submit. A browser reports the loss later.
+            if BROWSER {
+                self.faults.note_lost("its buffers cannot be read");
+                self.faults.check_lost()?;
+            }
             let id = self.profile.id();
             return Err(Error::device(format!("the downloads of submit {} on {id}", ticket.0)));
         }
