@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Builds the web page's WebAssembly into web/pkg. Needs Rust, and nothing else where
+# Builds the WebAssembly of the package: web/pkg has the engine and language models, web/pkg-full
+# also tensors, kernel packs, checks of devices and whole tokenizer.json files. Needs Rust, and nothing else where
 # `rustup target add` works. Elsewhere (no wasm32 standard library to be had from rustup) it uses
 # Debian's packages rustc-web, cargo-web and rust-web-src, and builds the standard library itself;
 # `--debian` forces that road. The browser build has its own target folder, since it may use
@@ -23,9 +24,7 @@ elif ! command -v rustup > /dev/null || ! rustup target add "$target"; then
 fi
 echo "web: building with the $road toolchain"
 
-if [ "$road" = rustup ]; then
-  cargo build -p warploom-web --target "$target" "${profile[@]}"
-else
+if [ "$road" = debian ]; then
   if ! [ -x /usr/bin/cargo ] || ! [ -d /usr/lib/rustlib/src/rust/library ]; then
     echo "web: install rustc-web cargo-web rust-web-src" >&2
     exit 1
@@ -35,12 +34,19 @@ else
     -type f 2> /dev/null | head -n 1 || true)
   [ -n "$lld" ] || lld=$(command -v wasm-ld || true)
   [ -n "$lld" ] || { echo "web: no rust-lld and no wasm-ld found" >&2; exit 1; }
-  export CARGO_TARGET_WASM32_UNKNOWN_UNKNOWN_LINKER="$lld"
-  CARGO_TARGET_DIR="$CARGO_TARGET_DIR/debian" RUSTC=/usr/bin/rustc RUSTC_BOOTSTRAP=1 \
-    /usr/bin/cargo build -p warploom-web --target "$target" "${profile[@]}" \
-    -Zbuild-std=std,panic_abort
-  CARGO_TARGET_DIR="$CARGO_TARGET_DIR/debian"
 fi
+
+# Builds the module with some features; the file is the same for each set of them.
+compile() {
+  if [ "$road" = rustup ]; then
+    cargo build -p warploom-web --target "$target" "${profile[@]}" "$@"
+  else
+    CARGO_TARGET_WASM32_UNKNOWN_UNKNOWN_LINKER="$lld" RUSTC=/usr/bin/rustc RUSTC_BOOTSTRAP=1 \
+      /usr/bin/cargo build -p warploom-web --target "$target" "${profile[@]}" "$@" \
+      -Zbuild-std=std,panic_abort
+  fi
+}
+[ "$road" = rustup ] || CARGO_TARGET_DIR="$CARGO_TARGET_DIR/debian"
 
 # The tool must be of exactly the library's version.
 bindgen="$tools/bin/wasm-bindgen"
@@ -50,22 +56,16 @@ if ! [ -x "$bindgen" ] || [ "$("$bindgen" --version)" != "wasm-bindgen $bindgen_
     cargo install --root "$tools" --version "=$bindgen_version" --bin wasm-bindgen wasm-bindgen-cli
   rm -rf "$tools/build"
 fi
-rm -rf web/pkg
-"$bindgen" --target web --out-dir web/pkg "$CARGO_TARGET_DIR/$target/web/warploom_web.wasm"
 
-# For a release: wasm-opt of npm's package binaryen, which takes minutes.
-wasm=web/pkg/warploom_web_bg.wasm
-optimiser=web/package/node_modules/.bin/wasm-opt
-if [ "${WEB_OPTIMIZE:-}" = 1 ]; then
-  [ -x "$optimiser" ] || { echo "web: run npm install in web/package first" >&2; exit 1; }
-  "$optimiser" -Oz --enable-simd --enable-bulk-memory --enable-nontrapping-float-to-int \
-    --enable-sign-ext --enable-mutable-globals --enable-reference-types --enable-multivalue \
-    "$wasm" -o "$wasm.small"
-  mv "$wasm.small" "$wasm"
-fi
-echo "web: $(stat -c %s "$wasm") bytes of WebAssembly"
-if command -v node > /dev/null; then
-  node -e 'const { readFileSync } = require("node:fs"), zlib = require("node:zlib");
-    const bytes = zlib.brotliCompressSync(readFileSync(process.argv[1])).length;
-    console.log(`web: ${bytes} bytes with brotli`);' "$wasm"
-fi
+# Builds a module into a folder, without the names of functions, a fifth of it. binaryen's wasm-opt is
+# not used: its -Oz takes 5 % of the bytes away, but brotli packs what is left 5 % worse.
+module() {
+  local folder=$1
+  shift
+  compile "$@"
+  rm -rf "$folder"
+  "$bindgen" --target web --remove-name-section --remove-producers-section --out-dir "$folder" \
+    "$CARGO_TARGET_DIR/$target/web/warploom_web.wasm"
+}
+module web/pkg
+module web/pkg-full --features full

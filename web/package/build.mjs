@@ -2,8 +2,8 @@
 //
 //   node web/package/build.mjs
 //
-// Needs web/build.sh to have run (or WARPLOOM_WASM: a folder with its output) and npm's packages in
-// this folder. dist/ needs no bundler: all its imports are relative.
+// Needs web/build.sh to have run, and npm's packages in this folder. dist/ needs no bundler: all its
+// imports are relative.
 import { spawnSync } from "node:child_process";
 import { cp, mkdir, readFile, readdir, rm, stat, writeFile } from "node:fs/promises";
 import { createRequire } from "node:module";
@@ -12,21 +12,26 @@ import { fileURLToPath } from "node:url";
 
 const here = dirname(fileURLToPath(import.meta.url));
 const at = (...path) => join(here, ...path);
-const wasm = process.env.WARPLOOM_WASM ?? at("..", "pkg");
-
-if (!(await stat(join(wasm, "warploom_web_bg.wasm")).catch(() => null))) {
-  console.error(`${join(wasm, "warploom_web_bg.wasm")} is missing: run web/build.sh first`);
-  process.exit(1);
-}
+/** The modules: a folder of web/ and its name in dist/. */
+const MODULES = [["pkg", "wasm"], ["pkg-full", "full"]];
+const MODEL = "warploom-tiny-llama-Q4_K_M.gguf";
 
 await rm(at("dist"), { recursive: true, force: true });
-
-await mkdir(at("dist", "wasm"), { recursive: true });
-for (const name of await readdir(wasm)) {
-  if (/\.(js|d\.ts|wasm)$/.test(name)) {
-    await cp(join(wasm, name), at("dist", "wasm", name));
+for (const [from, to] of MODULES) {
+  const wasm = at("..", from);
+  if (!(await stat(join(wasm, "warploom_web_bg.wasm")).catch(() => null))) {
+    console.error(`${join(wasm, "warploom_web_bg.wasm")} is missing: run web/build.sh first`);
+    process.exit(1);
+  }
+  await mkdir(at("dist", to), { recursive: true });
+  for (const name of await readdir(wasm)) {
+    if (/\.(js|d\.ts|wasm)$/.test(name)) {
+      await cp(join(wasm, name), at("dist", to, name));
+    }
   }
 }
+await mkdir(at("dist", "model"), { recursive: true });
+await cp(at("..", "..", "models", MODEL), at("dist", "model", MODEL));
 
 // SHA-256 of a stream: WebCrypto takes only whole messages. Copied because a page without a bundler
 // cannot resolve a package's name inside a worker.

@@ -1,11 +1,13 @@
 //! Opens a device, and loads models onto it.
 
+use std::cell::RefCell;
+use std::rc::Rc;
 use std::sync::Arc;
 
 use js_sys::{Function, Reflect};
 use serde_json::json;
 use warploom::plan::{Plan, SlotRole};
-use warploom::provider::{Device, DeviceKind, OpenOptions, Provider};
+use warploom::provider::{DeviceKind, Provider};
 use warploom::runtime::SyncMode;
 use warploom::{DType, Error, Result, Runtime};
 use warploom_llm::{CacheShape, DecoderInput, DecoderOutput, Session, classes};
@@ -19,10 +21,13 @@ use crate::options::{self, Choice, Load, Open};
 use crate::pace::paced;
 use crate::source::{Reader, Source};
 
+/// The runtime of an engine, which its models replace when they open a lost device again.
+pub(crate) type Shared = Rc<RefCell<Runtime>>;
+
 /// An open device.
 #[wasm_bindgen]
 pub struct Engine {
-    runtime: Runtime,
+    runtime: Shared,
     /// Why the device is not the one that was preferred.
     fallback: Option<String>,
 }
@@ -38,7 +43,7 @@ impl Engine {
         let open = async {
             let options: Open = options::parse("options of the engine", &options)?;
             let (runtime, fallback) = runtime(options).await?;
-            Ok(Engine { runtime, fallback })
+            Ok(Engine { runtime: Rc::new(RefCell::new(runtime)), fallback })
         };
         open.await.map_err(to_js)
     }
@@ -46,7 +51,8 @@ impl Engine {
     /// Returns JSON: `{provider, device, version, fallback}`. `device` is the device's profile,
     /// `fallback` the reason why it is not the preferred one, or null.
     pub fn info(&self) -> String {
-        let profile = self.runtime.device().profile();
+        let runtime = self.runtime.borrow();
+        let profile = runtime.device().profile();
         json!({
             "provider": profile.provider,
             "device": profile,
@@ -54,19 +60,6 @@ impl Engine {
             "fallback": self.fallback,
         })
         .to_string()
-    }
-
-    /// Loads the small model that is embedded in this module. `options` as for [`Engine::load`].
-    ///
-    /// # Errors
-    /// Same as [`Engine::load`].
-    pub async fn embedded(&self, options: String) -> Result<Model, JsValue> {
-        let open = async {
-            let options: Load = options::parse("options of the model", &options)?;
-            let model = warploom_llm::Model::embedded()?;
-            Model::load(self.runtime.clone(), model, options, &mut |_, _| {}).await
-        };
-        paced(open).await.map_err(to_js)
     }
 
     /// Loads a GGUF file. `options` is JSON: `{context?: number, compute?: "f32" | "int8",
@@ -113,10 +106,16 @@ impl Engine {
 }
 
 impl Engine {
+    #[cfg(feature = "compute")]
+    pub(crate) fn shared(&self) -> Shared {
+        self.runtime.clone()
+    }
+
     fn estimated(&self, source: Source, options: &str) -> Result<String> {
         let options: Load = options::parse("options of the model", options)?;
         let model = open_model(source)?;
-        let profile = self.runtime.device().profile();
+        let runtime = self.runtime.borrow().clone();
+        let profile = runtime.device().profile();
         let mode = options.compute.map_or_else(|| Session::default_mode(profile), Into::into);
         let dtype: DType = options.cache.map_or(Session::default_cache(mode), Into::into);
         let context = options.context_of(&model);
@@ -128,13 +127,13 @@ impl Engine {
         let graph = warploom::graph::computing_in(&graph, mode)?;
         let class = classes(context).into_iter().next_back();
         let class = class.ok_or_else(|| Error::invalid("no class of sizes"))?;
-        let plan = Plan::new(&graph, &class, profile, &self.runtime.plan_options())?;
+        let plan = Plan::new(&graph, &class, profile, &runtime.plan_options())?;
         let resident = |role: &SlotRole| {
             !matches!(role, SlotRole::Weight(_) | SlotRole::Merged(_) | SlotRole::State(_))
         };
         let slots = plan.slots.iter().zip(&plan.recording.slots);
         let arena: u64 = slots.filter(|(role, _)| resident(role)).map(|(_, slot)| slot.bytes).sum();
-        let available = match self.runtime.pool().budget() {
+        let available = match runtime.pool().budget() {
             Some(budget) => Some(budget),
             None => Some(profile.memory_bytes).filter(|bytes| *bytes > 0),
         };
@@ -151,37 +150,45 @@ impl Engine {
 }
 
 /// Reads the head of a GGUF file, and checks the model in it.
-fn open_model(source: Source) -> Result<Arc<warploom_llm::Model>> {
+pub(crate) fn open_model(source: Source) -> Result<Arc<warploom_llm::Model>> {
     let (reader, name) = Reader::new(source)?;
     warploom_llm::Model::from_gguf(Gguf::from_reader(reader, &name)?)
 }
 
-/// Opens a runtime, and returns why it is not on the preferred device.
+/// Opens a runtime, and returns why it is not on the preferred device. The runtime opens the device
+/// itself, so that it can open it again after a loss.
 pub(crate) async fn runtime(options: Open) -> Result<(Runtime, Option<String>)> {
+    let open = |device: &str| {
+        let builder = Runtime::builder().device(device).floor(options.floor);
+        builder.sync(SyncMode::Lazy).memory_budget(None).build_async()
+    };
     let reason = match options.device {
         Choice::Cpu => None,
-        Choice::WebGpu => return Ok((on(webgpu(options.floor, true).await?)?, None)),
-        Choice::Auto => match webgpu(options.floor, false).await {
-            Ok(device) => return Ok((on(device)?, None)),
-            Err(error) => Some(error.to_string()),
-        },
+        Choice::WebGpu => {
+            check_webgpu(true).await?;
+            return Ok((open("webgpu").await?, None));
+        }
+        Choice::Auto => {
+            let opened = match check_webgpu(false).await {
+                Ok(()) => open("webgpu").await,
+                Err(error) => Err(error),
+            };
+            match opened {
+                Ok(runtime) => return Ok((runtime, None)),
+                Err(error) => Some(error.to_string()),
+            }
+        }
     };
-    let cpu = warploom::cpu::Provider::device(&OpenOptions::default());
-    Ok((on(cpu)?, reason))
+    Ok((open("cpu").await?, reason))
 }
 
-fn on(device: Arc<dyn Device>) -> Result<Runtime> {
-    Runtime::on(device, SyncMode::Lazy, None)
-}
-
-/// Opens the browser's GPU. One that is computed on the CPU is opened only if `any` is set, because
-/// the CPU provider is faster.
+/// Checks that the browser has a GPU. One that is computed on the CPU counts only if `any` is set,
+/// because the CPU provider is faster.
 ///
 /// # Errors
-/// Unsupported if there is none; errors of the device.
-async fn webgpu(floor: bool, any: bool) -> Result<Arc<dyn Device>> {
-    let provider = warploom::webgpu::Provider::new();
-    let found = provider.list().await?;
+/// Unsupported if there is none; errors of the browser.
+async fn check_webgpu(any: bool) -> Result<()> {
+    let found = warploom::webgpu::Provider::new().list().await?;
     let Some(profile) = found.first() else {
         return Err(Error::unsupported(match has_webgpu() {
             true => "WebGPU found no adapter: the browser has no GPU that it accepts",
@@ -189,12 +196,16 @@ async fn webgpu(floor: bool, any: bool) -> Result<Arc<dyn Device>> {
         }));
     };
     if profile.kind == DeviceKind::Software && !any {
+        // Browsers do not have to say what the adapter is called.
+        let name = match profile.name.as_str() {
+            "" => String::new(),
+            name => format!(" ({name})"),
+        };
         return Err(Error::unsupported(format!(
-            "the browser's GPU {:?} is computed on the CPU",
-            profile.name
+            "the browser's only GPU{name} is emulated on the CPU, slower than the CPU itself"
         )));
     }
-    provider.open(0, OpenOptions { floor, ..OpenOptions::default() }).await
+    Ok(())
 }
 
 fn has_webgpu() -> bool {

@@ -2,34 +2,42 @@
 
 use std::cell::{Cell, RefCell};
 use std::ops::ControlFlow;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use js_sys::Function;
 use serde_json::{Value, json};
-use warploom::{ComputeMode, Error, Result, Runtime};
+use warploom::{ComputeMode, Error, Result};
 use warploom_llm::chat::{Chat, ChatOptions, Message, Template};
 use warploom_llm::tokenizer::EncodeOptions;
-use warploom_llm::{Event, Finish, GenerateOptions, Generated, OnUpload, Session, StopStrings};
+use warploom_llm::{
+    Event, Finish, GenerateOptions, Generated, OnUpload, Recovered, Session, StopStrings,
+};
 use wasm_bindgen::JsValue;
 use wasm_bindgen::prelude::wasm_bindgen;
 
+use crate::engine::Shared;
 use crate::error::to_js;
-use crate::options::{self, Generate, Load};
+use crate::options::{self, Compute, Generate, Load};
 use crate::pace::paced;
 
 /// A model on a device.
 #[wasm_bindgen]
 pub struct Model {
-    runtime: Runtime,
+    runtime: Shared,
     model: Arc<warploom_llm::Model>,
     load: Load,
     busy: Cell<bool>,
     /// `None` while a text is generated, and after a failed change of the compute mode.
     state: RefCell<Option<State>>,
+    recovered: Recoveries,
 }
 
+/// Recoveries from a lost device that JavaScript has not received yet. The callback of a session
+/// must be `Send`, which no function of JavaScript is.
+type Recoveries = Arc<Mutex<Vec<Recovered>>>;
+
 /// Marks a model as busy until it is dropped.
-struct Busy<'a>(&'a Cell<bool>);
+pub(crate) struct Busy<'a>(&'a Cell<bool>);
 
 impl Drop for Busy<'_> {
     fn drop(&mut self) {
@@ -38,20 +46,20 @@ impl Drop for Busy<'_> {
 }
 
 /// The session, alone or in a conversation whose tokens are in its cache.
-enum State {
+pub(crate) enum State {
     Text(Session),
     Chat(Box<Chat>),
 }
 
 impl State {
-    fn into_session(self) -> Session {
+    pub(crate) fn into_session(self) -> Session {
         match self {
             State::Text(session) => session,
             State::Chat(chat) => chat.into_session(),
         }
     }
 
-    fn session(&self) -> &Session {
+    pub(crate) fn session(&self) -> &Session {
         match self {
             State::Text(session) => session,
             State::Chat(chat) => chat.session(),
@@ -95,8 +103,9 @@ impl Model {
 
     /// Continues a prompt. `options` is JSON: `{maxTokens?, temperature?, topK?, topP?, minP?,
     /// repeatPenalty?, seed?, stop?: string[], compute?: "f32" | "int8"}`. `event` receives JSON,
-    /// `{"text", "tokens"}` for each piece of text and `{"prompt": {"done", "total"}}`, and returns
-    /// false to stop. Resolves to JSON: `{text, finish: "stop" | "length" | "cancelled",
+    /// `{"text", "tokens"}` for each piece of text, `{"prompt": {"done", "total"}}`, and
+    /// `{"recovered": {"lost", "device", "tokens", "seconds"}}` after a lost device was opened
+    /// again; it returns false to stop. Resolves to JSON: `{text, finish: "stop" | "length" | "cancelled",
     /// promptTokens, tokens, promptSeconds, seconds}`.
     ///
     /// # Errors
@@ -108,11 +117,11 @@ impl Model {
         options: String,
         event: Function,
     ) -> Result<String, JsValue> {
-        let mut events = Events::new(event);
+        let mut events = Events::new(event, self.recovered.clone());
         let run = async {
             let _busy = self.begin()?;
             let options: Generate = options::parse("options of the text", &options)?;
-            let mut session = self.take(&options).await?.into_session();
+            let mut session = self.take(options.compute).await?.into_session();
             events.begin(&options);
             let wanted = GenerateOptions::default()
                 .max_tokens(options.max_tokens.unwrap_or(256))
@@ -121,7 +130,7 @@ impl Model {
                 Ok(()) => session.generate_async(&prompt, &wanted, &mut |e| events.take(e)).await,
                 Err(error) => Err(error),
             };
-            self.state.replace(Some(State::Text(session)));
+            self.give_back(State::Text(session));
             generated
         };
         let generated = paced(run).await;
@@ -140,14 +149,14 @@ impl Model {
         options: String,
         event: Function,
     ) -> Result<String, JsValue> {
-        let mut events = Events::new(event);
+        let mut events = Events::new(event, self.recovered.clone());
         let run = async {
             let _busy = self.begin()?;
             let options: Generate = options::parse("options of the answer", &options)?;
             let messages: Vec<Message> = options::parse("messages", &messages)?;
             // Before the session is taken, which would be lost with an error.
             let template = Template::of(&self.model)?;
-            let mut chat = match self.take(&options).await? {
+            let mut chat = match self.take(options.compute).await? {
                 State::Chat(chat) => chat,
                 State::Text(session) => Box::new(Chat::with_template(session, template)?),
             };
@@ -157,7 +166,7 @@ impl Model {
                 .sampling(options.sampling());
             chat.set_messages(messages);
             let reply = chat.answer_async(&wanted, &mut |e| events.take(e)).await;
-            self.state.replace(Some(State::Chat(chat)));
+            self.give_back(State::Chat(chat));
             reply.map(|reply| reply.generated)
         };
         let generated = paced(run).await;
@@ -184,22 +193,31 @@ impl Model {
 impl Model {
     /// Uploads a model; `progress` receives the uploaded bytes and their total.
     pub(crate) async fn load(
-        runtime: Runtime,
+        runtime: Shared,
         model: Arc<warploom_llm::Model>,
         load: Load,
         progress: &mut OnUpload<'_>,
     ) -> Result<Model> {
-        let mode = load.compute.map(ComputeMode::from);
-        let session = session(&runtime, &model, load, mode, progress).await?;
-        let state = RefCell::new(Some(State::Text(session)));
-        Ok(Model { runtime, model, load, busy: Cell::new(false), state })
+        let (busy, state) = (Cell::new(false), RefCell::default());
+        let recovered = Recoveries::default();
+        let made = Model { runtime, model, load, busy, state, recovered };
+        let session = made.session(load.compute.map(ComputeMode::from), progress).await?;
+        made.give_back(State::Text(session));
+        Ok(made)
+    }
+
+    /// Keeps the session for the next text. If it opened its lost device again, the engine uses the
+    /// new one from now on.
+    pub(crate) fn give_back(&self, state: State) {
+        self.runtime.replace(state.session().runtime().clone());
+        self.state.replace(Some(state));
     }
 
     /// Begins one text.
     ///
     /// # Errors
     /// Invalid if another is being generated.
-    fn begin(&self) -> Result<Busy<'_>> {
+    pub(crate) fn begin(&self) -> Result<Busy<'_>> {
         match self.busy.replace(true) {
             true => Err(Error::invalid("the model is generating another text")),
             false => Ok(Busy(&self.busy)),
@@ -208,36 +226,57 @@ impl Model {
 
     /// Takes the session for one text. If the text needs another compute mode, the weights are
     /// uploaded again, since their layout and the cache depend on it.
-    async fn take(&self, options: &Generate) -> Result<State> {
-        let profile = self.runtime.device().profile();
-        let wanted = options.compute.or(self.load.compute);
-        let mode = wanted.map_or_else(|| Session::default_mode(profile), ComputeMode::from);
+    pub(crate) async fn take(&self, compute: Option<Compute>) -> Result<State> {
+        let wanted = compute.or(self.load.compute);
+        let mode = wanted.map_or_else(
+            || Session::default_mode(self.runtime.borrow().device().profile()),
+            ComputeMode::from,
+        );
         let state = self.state.take();
         let fits = |state: &State| mode == state.session().mode();
         if let Some(state) = state.filter(fits) {
             return Ok(state);
         }
         // The old session is freed by now, since both may not fit.
-        let progress = &mut |_, _| {};
-        let new = session(&self.runtime, &self.model, self.load, Some(mode), progress);
-        new.await.map(State::Text)
+        self.session(Some(mode), &mut |_, _| {}).await.map(State::Text)
     }
-}
 
-/// Makes a session on the device.
-async fn session(
-    runtime: &Runtime,
-    model: &Arc<warploom_llm::Model>,
-    load: Load,
-    mode: Option<ComputeMode>,
-    progress: &mut OnUpload<'_>,
-) -> Result<Session> {
-    let builder = Session::builder(model.clone())
-        .runtime(runtime.clone())
-        .context(load.context)
-        .compute(mode)
-        .cache(load.cache.map(Into::into));
-    builder.progress(|done, total| progress(done, total)).build_async().await
+    /// Makes a session on the device.
+    async fn session(
+        &self,
+        mode: Option<ComputeMode>,
+        progress: &mut OnUpload<'_>,
+    ) -> Result<Session> {
+        let runtime = self.runtime.borrow().clone();
+        let recovered = self.recovered.clone();
+        let builder = Session::builder(self.model.clone())
+            .runtime(runtime)
+            .context(self.load.context)
+            .compute(mode)
+            .cache(self.load.cache.map(Into::into))
+            .on_recovery(move |now| {
+                recovered.lock().unwrap_or_else(PoisonError::into_inner).push(now.clone());
+            });
+        let device = self.runtime.borrow().device().clone();
+        let build = async {
+            let session =
+                builder.progress(|done, total| progress(done, total)).build_async().await?;
+            // A browser reports refused memory later than the call: here instead of in a text.
+            session.device().wait(session.device().submit(&[])?).await?;
+            Ok(session)
+        };
+        let built = build.await;
+        if built.is_err() {
+            // Further reports of the same failure are of no other call: the first wait takes one,
+            // the second lets those under way arrive, the third takes one of them.
+            for _ in 0..3 {
+                if let Ok(ticket) = device.submit(&[]) {
+                    let _ = device.wait(ticket).await;
+                }
+            }
+        }
+        built
+    }
 }
 
 /// Returns the name of the type that most bytes of a file have.
@@ -271,12 +310,13 @@ struct Events {
     stopped: bool,
     /// What the callback threw.
     thrown: Option<JsValue>,
+    recovered: Recoveries,
 }
 
 impl Events {
-    fn new(event: Function) -> Events {
+    fn new(event: Function, recovered: Recoveries) -> Events {
         let (stops, text) = (StopStrings::new(Vec::new()), String::new());
-        Events { event, stops, text, tokens: 0, stopped: false, thrown: None }
+        Events { event, stops, text, tokens: 0, stopped: false, thrown: None, recovered }
     }
 
     fn begin(&mut self, options: &Generate) {
@@ -284,6 +324,7 @@ impl Events {
     }
 
     fn take(&mut self, event: Event<'_>) -> ControlFlow<()> {
+        self.recoveries();
         match event {
             Event::Progress { done, total } => {
                 self.send(&json!({ "prompt": { "done": done, "total": total } }))
@@ -304,6 +345,20 @@ impl Events {
                 }
             }
             _ => ControlFlow::Continue(()),
+        }
+    }
+
+    /// Passes on the recoveries since the last event.
+    fn recoveries(&mut self) {
+        let mut recovered = self.recovered.lock().unwrap_or_else(PoisonError::into_inner);
+        let new = std::mem::take(&mut *recovered);
+        drop(recovered);
+        for Recovered { lost, device, tokens, elapsed, .. } in new {
+            let seconds = elapsed.as_secs_f64();
+            // Whether to stop is asked again with the next text.
+            let _ = self.send(&json!({ "recovered": {
+                "lost": lost, "device": device, "tokens": tokens, "seconds": seconds,
+            } }));
         }
     }
 
@@ -329,6 +384,7 @@ impl Events {
 
     /// Ends the text and returns the result as JSON.
     fn result(mut self, generated: Result<Generated>) -> Result<String, JsValue> {
+        self.recoveries();
         let generated = generated.map_err(to_js)?;
         if !self.stopped {
             let rest = self.stops.finish();

@@ -15,7 +15,9 @@ use warploom_llm::{CacheShape, DecoderInput, DecoderOutput, classes};
 use wasm_bindgen::JsValue;
 use wasm_bindgen::prelude::wasm_bindgen;
 
+use crate::engine::open_model;
 use crate::error::to_js;
+use crate::source::Source;
 
 /// Positions of the cache for which the embedded model is planned.
 const CONTEXT: usize = 512;
@@ -24,16 +26,16 @@ const CONTEXT: usize = 512;
 /// the kernels in plans of the conformance table and of the embedded model, at WebGPU's guaranteed
 /// limits and at those of a large GPU. Not listed: kernels on cooperative matrices and on
 /// subgroups, which no browser's device gets, and those that need 16-bit floats, which only some
-/// have.
+/// have. `model` is the file of the embedded model.
 ///
 /// # Errors
-/// Errors of the embedded model, and of a kernel that cannot be printed.
+/// Errors of the model, and of a kernel that cannot be printed.
 #[wasm_bindgen]
-pub fn shaders() -> Result<String, JsValue> {
-    all().map_err(to_js)
+pub fn shaders(model: Source) -> Result<String, JsValue> {
+    all(model).map_err(to_js)
 }
 
-fn all() -> Result<String> {
+fn all(model: Source) -> Result<String> {
     let mut texts = Texts::default();
     for spec in variants() {
         texts.add(&KernelSpec::Asset(spec))?;
@@ -47,7 +49,7 @@ fn all() -> Result<String> {
             }
         }
     }
-    let model = warploom_llm::Model::embedded()?;
+    let model = open_model(model)?;
     for mode in [ComputeMode::F32, ComputeMode::Int8] {
         let dtype = if mode == ComputeMode::F32 { DType::F32 } else { DType::F16 };
         let cache = CacheShape::new(1, CONTEXT, dtype);

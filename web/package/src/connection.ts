@@ -1,5 +1,5 @@
 import { WarploomError, asError, fromWire } from "./errors.js";
-import type { CallName, Calls, FromWorker, ToWorker } from "./protocol.js";
+import type { CallName, Calls, FromWorker, Recording, ToWorker } from "./protocol.js";
 
 interface Pending {
   resolve(value: unknown): void;
@@ -19,8 +19,8 @@ export class Connection {
   #next = 1;
   #ended: WarploomError | null = null;
 
-  constructor(workerUrl?: string | URL) {
-    this.#worker = startWorker(workerUrl);
+  constructor(full: boolean, workerUrl?: string | URL) {
+    this.#worker = startWorker(full, workerUrl);
     this.#worker.onmessage = (message: MessageEvent<FromWorker>) => this.#receive(message.data);
     this.#worker.onerror = (event) => {
       const reason = event.message ? `: ${event.message}` : ", maybe its file did not load";
@@ -67,6 +67,13 @@ export class Connection {
     });
   }
 
+  /** Sends what needs no answer. */
+  record(record: Recording, transfer: Transferable[] = []): void {
+    if (!this.#ended) {
+      this.#worker.postMessage({ record } satisfies ToWorker, transfer);
+    }
+  }
+
   /** Stops the worker; every pending and later call fails with `error`. */
   end(error: WarploomError): void {
     if (this.#ended) {
@@ -109,16 +116,18 @@ export class Connection {
   }
 }
 
-function startWorker(workerUrl?: string | URL): Worker {
+function startWorker(full: boolean, workerUrl?: string | URL): Worker {
   if (workerUrl !== undefined) {
     return crossOriginWorker(new URL(workerUrl, document.baseURI));
   }
   const here = import.meta.url;
   if (isForeign(here)) {
-    return crossOriginWorker(new URL("./worker.js", here));
+    return crossOriginWorker(new URL(full ? "./worker-full.js" : "./worker.js", here));
   }
-  // Bundlers find the worker by this exact expression.
-  return new Worker(new URL("./worker.js", import.meta.url), { type: "module", name: "warploom" });
+  // Bundlers find the workers by these exact expressions.
+  return full
+    ? new Worker(new URL("./worker-full.js", import.meta.url), { type: "module", name: "warploom" })
+    : new Worker(new URL("./worker.js", import.meta.url), { type: "module", name: "warploom" });
 }
 
 function isForeign(url: string | URL): boolean {

@@ -3,16 +3,18 @@ import { type CallOptions, Connection } from "./connection.js";
 import { WarploomError } from "./errors.js";
 import { Model } from "./model.js";
 import { Chat } from "./openai.js";
+import { Pack } from "./pack.js";
 import type { CallName, ConformanceProgress, FileFrom, OpenedModel } from "./protocol.js";
+import { type Tensor, type TensorData, Tensors } from "./tensor.js";
 import type {
-  ConformanceReport, EngineInfo, Estimate, LoadOptions, OpenOptions, SessionOptions, ShaderText,
-  StoredModel,
+  ConformanceReport, DType, EngineInfo, Estimate, LoadOptions, OpenOptions, Recovered,
+  SessionOptions, ShaderText, StoredModel,
 } from "./types.js";
 
 /** Starts a worker and opens a device in it. */
 export async function open(options: OpenOptions = {}): Promise<Engine> {
-  const { workerUrl, ...rest } = options;
-  const connection = new Connection(workerUrl);
+  const { workerUrl, full = false, ...rest } = options;
+  const connection = new Connection(full, workerUrl);
   try {
     return new Engine(connection, await connection.call("open", rest));
   } catch (error) {
@@ -21,16 +23,31 @@ export async function open(options: OpenOptions = {}): Promise<Engine> {
   }
 }
 
-/** An open device, in a worker of its own. */
-export class Engine {
+/** The event "recovered": a lost device was opened again, and the answer goes on. */
+export class RecoveredEvent extends Event {
+  readonly recovered: Recovered;
+  readonly model: Model;
+
+  constructor(model: Model, recovered: Recovered) {
+    super("recovered");
+    this.model = model;
+    this.recovered = recovered;
+  }
+}
+
+/** An open device, in a worker of its own. It has the event "recovered". */
+export class Engine extends EventTarget {
   readonly info: EngineInfo;
   /** The shape of OpenAI's client: `engine.chat.completions.create(..)`. */
   readonly chat: Chat;
   readonly #connection: Connection;
   readonly #models = new Set<Model>();
+  readonly #tensors: Tensors;
 
   /** @internal */
   constructor(connection: Connection, info: EngineInfo) {
+    super();
+    this.#tensors = new Tensors(connection);
     this.#connection = connection;
     this.info = info;
     this.chat = new Chat(() => [...this.#models]);
@@ -74,6 +91,53 @@ export class Engine {
     return this.#connection.call("remove", { name });
   }
 
+  /** A tensor of values in row-major order; needs `open({ full: true })`, as all tensors do. */
+  tensor(data: TensorData, shape?: readonly number[], dtype?: DType): Tensor {
+    return this.#tensors.create(data, shape, dtype);
+  }
+
+  zeros(shape: readonly number[], dtype: DType = "f32"): Tensor {
+    return this.full(shape, 0, dtype);
+  }
+
+  ones(shape: readonly number[], dtype: DType = "f32"): Tensor {
+    return this.full(shape, 1, dtype);
+  }
+
+  full(shape: readonly number[], value: number | boolean, dtype: DType = "f32"): Tensor {
+    return this.#tensors.one("full", [value], { sizes: shape, dtype });
+  }
+
+  /** Uniform values in [0, 1), the same for a seed on every device. */
+  rand(shape: readonly number[], seed = 0): Tensor {
+    return this.#tensors.one("rand", [], { sizes: shape, numbers: [seed] });
+  }
+
+  /** Normally distributed values with mean 0 and variance 1. */
+  randn(shape: readonly number[], seed = 0): Tensor {
+    return this.#tensors.one("randn", [], { sizes: shape, numbers: [seed] });
+  }
+
+  arange(start: number, end: number, step = 1): Tensor {
+    return this.#tensors.one("arange", [], { numbers: [start, end, step] });
+  }
+
+  linspace(start: number, end: number, count: number): Tensor {
+    return this.#tensors.one("linspace", [], { numbers: [start, end, count] });
+  }
+
+  eye(n: number): Tensor {
+    return this.#tensors.one("eye", [], { numbers: [n] });
+  }
+
+  /** Reads and checks a kernel pack: the text of its pack.toml, and its files by name. */
+  async pack(pack: { manifest: string; files: Readonly<Record<string, string>> }): Promise<Pack> {
+    const to = this.#tensors.number();
+    const info = await this.#connection.call(
+      "pack", { to, manifest: pack.manifest, files: Object.entries(pack.files) });
+    return new Pack(this.#tensors, to, info);
+  }
+
   /** Runs the conformance table on a device of this browser. */
   conformance(options: {
     device?: string;
@@ -100,7 +164,10 @@ export class Engine {
   }
 
   #add(opened: OpenedModel): Model {
-    const model = new Model(this.#connection, opened, (closed) => this.#models.delete(closed));
+    const model = new Model(this.#connection, opened, {
+      closed: (closed) => this.#models.delete(closed),
+      recovered: (of, recovered) => this.dispatchEvent(new RecoveredEvent(of, recovered)),
+    });
     this.#models.add(model);
     return model;
   }

@@ -1,6 +1,6 @@
 import { WarploomError, asError } from "./errors.js";
 import type { TextEvent } from "./protocol.js";
-import type { Result } from "./types.js";
+import type { Recovered, Result } from "./types.js";
 
 type Run = (options: {
   signal: AbortSignal;
@@ -27,6 +27,7 @@ export class Generation implements AsyncIterable<string> {
     run: Run,
     signal: AbortSignal | undefined,
     onPrompt: ((progress: { done: number; total: number }) => void) | undefined,
+    onRecovered: (recovered: Recovered) => void,
   ) {
     const stop = () => this.#stop.abort();
     if (signal?.aborted) {
@@ -36,7 +37,10 @@ export class Generation implements AsyncIterable<string> {
     }
     this.result = run({
       signal: this.#stop.signal,
-      event: ({ text, prompt }) => {
+      event: ({ text, prompt, recovered }) => {
+        if (recovered) {
+          onRecovered(recovered);
+        }
         if (prompt) {
           onPrompt?.(prompt);
         }

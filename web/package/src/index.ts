@@ -1,6 +1,9 @@
-export { open, Engine } from "./engine.js";
+export { open, Engine, RecoveredEvent } from "./engine.js";
 export { Model } from "./model.js";
 export { Generation } from "./generation.js";
+export { Pack } from "./pack.js";
+export { Tensor } from "./tensor.js";
+export type { Axes, NestedNumbers, Operand, TensorData, TensorValues } from "./tensor.js";
 export { WarploomError } from "./errors.js";
 export type { ErrorDetails, ErrorKind } from "./errors.js";
 export type {

@@ -3,21 +3,26 @@ import type { Connection } from "./connection.js";
 import { WarploomError } from "./errors.js";
 import { Generation } from "./generation.js";
 import type { OpenedModel } from "./protocol.js";
-import type { GenerateOptions, Message, ModelInfo } from "./types.js";
+import type { Explanation, GenerateOptions, Message, ModelInfo, Recovered } from "./types.js";
+
+interface Listeners {
+  closed(model: Model): void;
+  recovered(model: Model, recovered: Recovered): void;
+}
 
 /** A model on the device. Calls of one model run one after the other. */
 export class Model {
   readonly info: ModelInfo;
   readonly #connection: Connection;
   readonly #handle: number;
-  readonly #onClose: (model: Model) => void;
+  readonly #on: Listeners;
   #closed = false;
 
   /** @internal */
-  constructor(connection: Connection, opened: OpenedModel, onClose: (model: Model) => void) {
+  constructor(connection: Connection, opened: OpenedModel, on: Listeners) {
     this.#connection = connection;
     this.#handle = opened.handle;
-    this.#onClose = onClose;
+    this.#on = on;
     this.info = opened.info;
   }
 
@@ -27,7 +32,7 @@ export class Model {
     return new Generation(
       (call) => this.#checked(() => this.#connection.call(
         "generate", { handle: this.#handle, prompt, options: wire }, call)),
-      signal, onPrompt);
+      signal, onPrompt, (recovered) => this.#on.recovered(this, recovered));
   }
 
   /** Answers the last message, by the chat template of the model. */
@@ -36,7 +41,7 @@ export class Model {
     return new Generation(
       (call) => this.#checked(() => this.#connection.call(
         "chat", { handle: this.#handle, messages, options: wire }, call)),
-      signal, onPrompt);
+      signal, onPrompt, (recovered) => this.#on.recovered(this, recovered));
   }
 
   tokenize(text: string): Promise<Uint32Array> {
@@ -49,13 +54,22 @@ export class Model {
       this.#connection.call("detokenize", { handle: this.#handle, ids }));
   }
 
+  /**
+   * How one token is computed: kernels, sizes, estimates. With `runs`, each kernel is timed on the
+   * device, which takes a moment; the next answer then computes its conversation again.
+   */
+  explain({ runs = 0 }: { runs?: number } = {}): Promise<Explanation> {
+    return this.#checked(() =>
+      this.#connection.call("explain", { handle: this.#handle, runs }));
+  }
+
   /** Frees the device's memory, after the calls that run. */
   async close(): Promise<void> {
     if (this.#closed) {
       return;
     }
     this.#closed = true;
-    this.#onClose(this);
+    this.#on.closed(this);
     await this.#connection.call("closeModel", { handle: this.#handle });
   }
 

@@ -2,8 +2,9 @@
 // carry the same id.
 import type { WireError } from "./errors.js";
 import type {
-  ConformanceReport, EngineInfo, Estimate, GenerateOptions, Message, ModelInfo, OpenOptions,
-  Progress, Result, SessionOptions, ShaderText, StoredModel,
+  ConformanceReport, DType, EngineInfo, Estimate, Explanation, GenerateOptions, Message, ModelInfo,
+  OpenOptions, PackInfo, Progress, Recovered, Result, SessionOptions, ShaderText, StoredModel,
+  TensorInfo,
 } from "./types.js";
 
 /** Options of `generate` and `chat` that can be sent. */
@@ -19,7 +20,15 @@ export interface TextEvent {
   text?: string;
   tokens?: number;
   prompt?: { done: number; total: number };
+  recovered?: Recovered;
 }
+
+/** What needs no answer: an error is that of a later read. */
+export type Recording =
+  | { create: number; words: Uint32Array<ArrayBuffer>; dtype: DType; shape: number[] }
+  | { to: number[]; operation: string }
+  | { discard: number[] }
+  | { discardPack: number };
 
 export interface ConformanceProgress {
   done: number;
@@ -32,7 +41,7 @@ export type FileFrom = string | Blob;
 
 /** Each call: what is sent, the events that come before the answer, the answer. */
 export interface Calls {
-  open: { args: Omit<OpenOptions, "workerUrl">; event: never; result: EngineInfo };
+  open: { args: Omit<OpenOptions, "workerUrl" | "full">; event: never; result: EngineInfo };
   embedded: { args: { options: SessionOptions }; event: Progress; result: OpenedModel };
   load: {
     args: { from: FileFrom; options: SessionOptions; sha256?: string };
@@ -52,6 +61,14 @@ export interface Calls {
   };
   tokenize: { args: { handle: number; text: string }; event: never; result: Uint32Array };
   detokenize: { args: { handle: number; ids: Uint32Array }; event: never; result: string };
+  explain: { args: { handle: number; runs: number }; event: never; result: Explanation };
+  tensorInfo: { args: { id: number }; event: never; result: TensorInfo };
+  tensorData: { args: { id: number }; event: never; result: Uint8Array<ArrayBuffer> };
+  pack: {
+    args: { to: number; manifest: string; files: [string, string][] };
+    event: never;
+    result: PackInfo;
+  };
   closeModel: { args: { handle: number }; event: never; result: null };
   close: { args: null; event: never; result: null };
   models: { args: null; event: never; result: StoredModel[] };
@@ -68,7 +85,8 @@ export type CallName = keyof Calls;
 
 export type ToWorker =
   | { [C in CallName]: { id: number; call: C; args: Calls[C]["args"] } }[CallName]
-  | { id: number; cancel: true };
+  | { id: number; cancel: true }
+  | { record: Recording };
 
 export type FromWorker =
   | { id: number; event: unknown }

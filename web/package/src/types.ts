@@ -4,7 +4,12 @@ export interface OpenOptions {
   device?: "auto" | "webgpu" | "cpu";
   /** Uses no more than WebGPU's guaranteed limits, as on the weakest device. */
   floor?: boolean;
-  /** Address of the package's `worker.js`, if it is not next to the package's other files. */
+  /**
+   * Loads the larger module, which also has tensors, kernel packs, checks of devices, and whole
+   * tokenizer.json files in models.
+   */
+  full?: boolean;
+  /** Address of the package's `worker.js` or `worker-full.js`, if it is not next to the package's other files. */
   workerUrl?: string | URL;
 }
 
@@ -105,6 +110,55 @@ export interface Result {
   tokens: number;
   promptSeconds: number;
   seconds: number;
+}
+
+/** A lost device that was opened again, in the middle of an answer that went on. */
+export interface Recovered {
+  /** Why the device was lost. */
+  lost: string;
+  /** The device now. */
+  device: string;
+  /** Tokens that were computed again. */
+  tokens: number;
+  /** From the report of the loss until the answer went on. */
+  seconds: number;
+}
+
+/** How one token of a model is computed. */
+export interface Explanation {
+  /** For people: every kernel, its estimate or time, and why it was chosen. */
+  text: string;
+  /** The same as data, with the names of the Rust library's report. */
+  report: {
+    steps: readonly {
+      label: string;
+      engine: string;
+      kernel: string;
+      /** Seconds, estimated. */
+      seconds: number;
+      bytes: number;
+      flops: number;
+      /** Seconds that were measured, and the share of the memory's speed; absent without runs. */
+      measured?: { median: number; min: number; max: number; roof: number };
+      readonly [more: string]: unknown;
+    }[];
+    readonly [more: string]: unknown;
+  };
+}
+
+export type DType = "f32" | "f16" | "bf16" | "i32" | "u32" | "bool";
+
+export interface TensorInfo {
+  shape: number[];
+  dtype: DType;
+}
+
+export interface PackInfo {
+  name: string;
+  inputs: { name: string; dtype: DType }[];
+  outputs: { name: string; dtype: DType }[];
+  /** Names of the sizes and numbers that a call may pass. */
+  values: string[];
 }
 
 /** A model in the browser's storage. */

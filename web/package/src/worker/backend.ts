@@ -14,27 +14,39 @@ export interface BackendModel {
   chat(messages: string, options: string, event: (json: string) => boolean): Promise<string>;
   tokenize(text: string): Uint32Array;
   detokenize(ids: Uint32Array): string;
+  explain(options: string): Promise<string>;
   free(): void;
+}
+
+export interface BackendTensors {
+  create(to: number, words: Uint32Array, dtype: string, shape: Float64Array): void;
+  record(to: Uint32Array, operation: string): void;
+  info(id: number): string;
+  read(id: number): Promise<Uint8Array<ArrayBuffer>>;
+  discard(ids: Uint32Array): void;
+  pack(to: number, manifest: string, files: string): string;
+  discardPack(id: number): void;
 }
 
 export interface BackendEngine {
   info(): string;
-  embedded(options: string): Promise<BackendModel>;
   load(
     source: Source,
     options: string,
     progress: (done: number, total: number) => void,
   ): Promise<BackendModel>;
   estimate(source: Source, options: string): string;
+  /** Absent in the module of language models. */
+  tensors?(): BackendTensors;
 }
 
 export interface Backend {
   default(options: { module_or_path: URL }): Promise<unknown>;
   Engine: { open(options: string): Promise<BackendEngine> };
-  /** Absent if the module was built without its checks, as is `shaders`. */
+  /** Absent in the module of language models, as is `shaders`. */
   conformance?(
     device: string,
     progress: (done: number, total: number, name: string) => void,
   ): Promise<string>;
-  shaders?(): string;
+  shaders?(model: Source): string;
 }

@@ -1,8 +1,8 @@
 // The calls of the page, executed on the WebAssembly module.
-import { WarploomError } from "../errors.js";
-import type { CallName, Calls, FileFrom, OpenedModel } from "../protocol.js";
+import { WarploomError, asError } from "../errors.js";
+import type { CallName, Calls, FileFrom, OpenedModel, Recording } from "../protocol.js";
 import type { Progress, SessionOptions } from "../types.js";
-import type { Backend, BackendEngine, BackendModel } from "./backend.js";
+import type { Backend, BackendEngine, BackendModel, BackendTensors } from "./backend.js";
 import { type Wanted, digest, stored, storedPart } from "./download.js";
 import { cancelled, fileAddress } from "./http.js";
 import {
@@ -26,17 +26,43 @@ interface Held {
   last: Promise<unknown>;
 }
 
+/** Addresses of the package's files. */
+export interface Files {
+  wasm: URL;
+  /** The embedded model. */
+  model: URL;
+}
+
 export class Host {
   readonly #backend: Backend;
-  readonly #wasmUrl: URL;
+  readonly #files: Files;
   readonly #models = new Map<number, Held>();
   #engine: BackendEngine | null = null;
+  #tensors: BackendTensors | null = null;
   #opening: Promise<unknown> = Promise.resolve();
   #next = 1;
 
-  constructor(backend: Backend, wasmUrl: URL) {
+  constructor(backend: Backend, files: Files) {
     this.#backend = backend;
-    this.#wasmUrl = wasmUrl;
+    this.#files = files;
+  }
+
+  /** Executes what needs no answer; the module keeps its errors for the reads. */
+  record(record: Recording): void {
+    const tensors = this.#tensors;
+    if (!tensors) {
+      // Every read and every call of a pack says why.
+      return;
+    }
+    if ("create" in record) {
+      tensors.create(record.create, record.words, record.dtype, Float64Array.from(record.shape));
+    } else if ("to" in record) {
+      tensors.record(Uint32Array.from(record.to), record.operation);
+    } else if ("discard" in record) {
+      tensors.discard(Uint32Array.from(record.discard));
+    } else {
+      tensors.discardPack(record.discardPack);
+    }
   }
 
   call<C extends CallName>(
@@ -49,25 +75,16 @@ export class Host {
 
   readonly #handlers: Handlers = {
     open: async (args) => {
-      await this.#backend.default({ module_or_path: this.#wasmUrl });
+      await this.#backend.default({ module_or_path: this.#files.wasm });
       this.#engine = await this.#backend.Engine.open(JSON.stringify(args));
+      this.#tensors = this.#engine.tensors?.() ?? null;
       return JSON.parse(this.#engine.info());
     },
-    embedded: ({ options }, context) => this.#open(context, async (engine) => ({
-      model: await engine.embedded(JSON.stringify(options)),
-      source: null,
-    })),
+    embedded: async ({ options }, context) =>
+      this.#openFrom(await this.#embedded(context), options, context),
     load: async ({ from, options, sha256 }, context) => {
       const source = await this.#fetch(from, sha256?.toLowerCase() ?? null, context);
-      try {
-        return await this.#open(context, async (engine) => ({
-          model: await this.#load(engine, source, options, context),
-          source,
-        }));
-      } catch (thrown) {
-        source.close();
-        throw thrown;
-      }
+      return await this.#openFrom(source, options, context);
     },
     estimate: ({ from, options }, { signal }) => this.#estimate(from, options, signal),
     generate: ({ handle, prompt, options }, context) =>
@@ -79,6 +96,12 @@ export class Host {
     tokenize: ({ handle, text }) => this.#queued(handle, async ({ model }) => model.tokenize(text)),
     detokenize: ({ handle, ids }) =>
       this.#queued(handle, async ({ model }) => model.detokenize(ids)),
+    explain: ({ handle, runs }) => this.#queued(handle, async ({ model }) =>
+      JSON.parse(await model.explain(JSON.stringify({ runs })))),
+    tensorInfo: async ({ id }) => JSON.parse(present(this.#tensors, "tensors").info(id)),
+    tensorData: ({ id }) => present(this.#tensors, "tensors").read(id),
+    pack: async ({ to, manifest, files }) => JSON.parse(
+      present(this.#tensors, "kernel packs").pack(to, manifest, JSON.stringify(files))),
     closeModel: ({ handle }) => this.#queued(handle, async (held) => {
       this.#models.delete(handle);
       held.model.free();
@@ -89,9 +112,10 @@ export class Host {
     models: () => listModels(),
     remove: ({ name }, { signal }) => removeModel(name, signal),
     conformance: async ({ device }, { event }) => JSON.parse(
-      await present(this.#backend.conformance)(device,
+      await present(this.#backend.conformance, "checks of devices")(device,
         (done, total, name) => event({ done, total, name }))),
-    shaders: async () => JSON.parse(present(this.#backend.shaders)()),
+    shaders: async (_, context) => JSON.parse(
+      present(this.#backend.shaders, "checks of devices")(await this.#embedded(context))),
   };
 
   #opened(): BackendEngine {
@@ -99,6 +123,28 @@ export class Host {
       throw new WarploomError("closed", "the engine is not open");
     }
     return this.#engine;
+  }
+
+  /** The file of the embedded model, from where the package is. */
+  async #embedded({ signal, event }: Context): Promise<BlobSource> {
+    return await downloadBlob(this.#files.model.href, signal,
+      (done, total) => event({ phase: "download", done, total } satisfies Progress), {});
+  }
+
+  async #openFrom(
+    source: OpenSource,
+    options: SessionOptions,
+    context: Context,
+  ): Promise<OpenedModel> {
+    try {
+      return await this.#open(context, async (engine) => ({
+        model: await this.#load(engine, source, options, context),
+        source,
+      }));
+    } catch (thrown) {
+      source.close();
+      throw thrown;
+    }
   }
 
   /** Opens a model; one at a time, since each takes all of the memory that it can get. */
@@ -144,7 +190,7 @@ export class Host {
     try {
       return await engine.load(checked, JSON.stringify(options), progress);
     } catch (thrown) {
-      throw signal.aborted ? cancelled("loading the model") : thrown;
+      throw signal.aborted ? cancelled("loading the model") : withSizes(thrown, engine, source, options);
     }
   }
 
@@ -230,12 +276,30 @@ export class Host {
   }
 }
 
-/** A function of the module's checks. */
-function present<T>(check: T | undefined): T {
-  if (check === undefined) {
-    throw new WarploomError("unsupported", "this build of the module has no checks");
+/** An error of too little memory with what the model needs: browsers do not say what was refused. */
+function withSizes(
+  thrown: unknown,
+  engine: BackendEngine,
+  source: OpenSource,
+  options: SessionOptions,
+): unknown {
+  const error = asError(thrown);
+  if (error.kind !== "out-of-memory") {
+    return thrown;
   }
-  return check;
+  const { weights, cache, arena } = JSON.parse(engine.estimate(source, JSON.stringify(options)));
+  return new WarploomError("out-of-memory",
+    `${source.name} needs ${weights} bytes for weights, ${cache} for the KV cache of its context and `
+    + `${arena} for intermediates: ${error.message}`, { weights, cache, arena });
+}
+
+/** A part that only the larger module has. */
+function present<T>(part: T | null | undefined, what: string): T {
+  if (part === null || part === undefined) {
+    throw new WarploomError("unsupported",
+      `${what} are in the larger module: open the engine with open({ full: true })`);
+  }
+  return part;
 }
 
 /** The file if its SHA-256 is the wanted one. */

@@ -25,18 +25,22 @@ export function fileAddress(url: string): string {
   return address.href;
 }
 
+/** Models are stored once, in OPFS, and their servers learn nothing about the user. */
+const FOREIGN: RequestInit = { cache: "no-store", credentials: "omit" };
+
 /** Asks for the bytes from `offset` on, or for [offset, end). */
 export async function request(
   url: string,
   offset: number,
   end: number | null,
   signal: AbortSignal,
+  how: RequestInit = FOREIGN,
 ): Promise<Answer> {
   const headers: Record<string, string> = offset === 0 && end === null
     ? {} : { range: `bytes=${offset}-${end === null ? "" : end - 1}` };
   let response: Response;
   try {
-    response = await fetch(url, { headers, signal, cache: "no-store", credentials: "omit" });
+    response = await fetch(url, { ...how, headers, signal });
   } catch (thrown) {
     if (signal.aborted) {
       throw cancelled(url);
@@ -48,7 +52,7 @@ export async function request(
   if (response.status === 416 && headers.range) {
     // The stored part is not a beginning of what the server has now.
     void response.body?.cancel();
-    return await request(url, 0, null, signal);
+    return await request(url, 0, null, signal, how);
   }
   if (!response.ok) {
     void response.body?.cancel();
@@ -78,7 +82,7 @@ export async function request(
 export async function head(url: string, signal: AbortSignal): Promise<number | null> {
   try {
     const response = await fetch(url,
-      { method: "HEAD", signal, cache: "no-store", credentials: "omit" });
+      { ...FOREIGN, method: "HEAD", signal });
     return response.ok && response.headers.get("content-encoding") === null
       ? sizeFrom(response.headers.get("content-length")) : null;
   } catch {

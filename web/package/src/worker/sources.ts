@@ -109,8 +109,9 @@ export async function downloadBlob(
   url: string,
   signal: AbortSignal,
   progress: (done: number, total: number | null) => void,
+  how?: RequestInit,
 ): Promise<BlobSource> {
-  const { response, size } = await request(url, 0, null, signal);
+  const { response, size } = await request(url, 0, null, signal, how);
   const parts: BlobPart[] = [];
   let done = 0;
   await eachChunk(url, response, signal, (bytes) => {
