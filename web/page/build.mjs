@@ -35,8 +35,12 @@ for (const name of files) {
   hash.update(name);
   hash.update(await readFile(join(site, name)));
 }
+// The larger module is for the playground: stored when it is used, not by everybody's first visit.
+const later = files.filter((name) => name.startsWith("warploom/full/"));
+const first = files.filter((name) => !later.includes(name));
 const worker = (await readFile(join(site, "sw.js"), "utf8"))
   .replace('"unbuilt"', JSON.stringify(hash.digest("hex").slice(0, 16)))
-  .replace("FILES = []", `FILES = ${JSON.stringify(files)}`);
+  .replace("FILES = []", `FILES = ${JSON.stringify(first)}`)
+  .replace("LATER = []", `LATER = ${JSON.stringify(later)}`);
 await writeFile(join(site, "sw.js"), worker);
 console.log(`page: ${files.length} files in web/site`);

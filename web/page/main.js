@@ -3,7 +3,8 @@ import { open } from "./warploom/index.js";
 import { Chat } from "./chat.js";
 import { bytes, deviceLine } from "./format.js";
 import { EMBEDDED, Models } from "./models.js";
-import { hideNotice, showError } from "./notice.js";
+import { hideNotice, showError, showRecovered } from "./notice.js";
+import { Timeline } from "./timeline.js";
 
 const $ = (id) => document.getElementById(id);
 const PHASES = {
@@ -25,12 +26,14 @@ const chat = new Chat((error) => {
   showError(error, { text: "Start again", run: () => start(wantedNow) });
 });
 const models = new Models(load);
+const timeline = new Timeline(() => ({ model, busy: chat.busy }));
 
 async function start(wanted) {
   chat.use(null, {});
   await engine?.close();
   engine = null;
   model = null;
+  timeline.available(false);
   models.useEngine(null);
   models.setCurrent(null, "Opening the device…");
   try {
@@ -40,6 +43,7 @@ async function start(wanted) {
       device: options.get("device") ?? "auto",
       ...(options.has("floor") ? { floor: true } : {}),
     });
+    engine.addEventListener("recovered", ({ recovered }) => showRecovered(recovered));
     models.useEngine(engine);
     describe();
     await load(wanted);
@@ -60,6 +64,7 @@ async function load(wanted) {
   models.setCurrent(wanted, wanted.name);
   const before = model;
   model = null;
+  timeline.available(false);
   describe();
   try {
     await before?.close();
@@ -74,6 +79,7 @@ async function load(wanted) {
     wantedNow = wanted;
     if (!wanted.embedded) void navigator.storage?.persist?.();
     chat.use(model, wanted.embedded ? EMBEDDED_SAMPLING : SAMPLING);
+    timeline.available(true);
     describe();
     $("announcer").textContent = `${wanted.name} is ready`;
   } catch (error) {

@@ -25,7 +25,8 @@ function words(error) {
       return ["This model is not supported yet", "Try another model or another quantisation."];
     case "out-of-memory":
       return ["The device has not enough memory",
-        "Close other tabs, or choose a smaller model or a stronger quantisation, such as Q4."];
+        (details.weights ? `The model needs ${bytes(details.weights + details.cache + details.arena)}. ` : "")
+        + "Close other tabs, or choose a smaller model or a stronger quantisation, such as Q4."];
     case "device-lost":
       return ["The GPU was lost",
         "The driver was reset or the browser took the GPU away. The conversation is kept."];
@@ -53,19 +54,35 @@ export function hideNotice() {
   action = null;
 }
 
+function show({ title, text, message, button, calm }) {
+  $("notice-title").textContent = title;
+  $("notice-text").textContent = text;
+  $("notice-message").textContent = message;
+  $("notice-details").open = false;
+  $("notice-action").hidden = button === null;
+  $("notice-action").textContent = button?.text ?? "";
+  $("notice").classList.toggle("calm", calm);
+  action = button?.run ?? null;
+  $("notice").hidden = false;
+  $("main").scrollTo({ top: 0 });
+}
+
 /** Shows an error; `button` is an optional `{ text, run }`. */
 export function showError(error, button = null) {
   console.warn(error);
   const [title, text] = words(error);
-  $("notice-title").textContent = title;
-  $("notice-text").textContent = text;
-  $("notice-message").textContent = error.message ?? String(error);
-  $("notice-details").open = false;
-  $("notice-action").hidden = button === null;
-  $("notice-action").textContent = button?.text ?? "";
-  action = button?.run ?? null;
-  $("notice").hidden = false;
-  $("main").scrollTo({ top: 0 });
+  show({ title, text, message: error.message ?? String(error), button, calm: false });
+}
+
+/** Says that a lost device was opened again. */
+export function showRecovered({ lost, device, tokens, seconds }) {
+  show({
+    title: "The GPU was lost, and opened again",
+    text: `The answer goes on where it was, after ${seconds.toFixed(1)} s.`,
+    message: `${lost}; now ${device}, ${tokens} tokens computed again`,
+    button: null,
+    calm: true,
+  });
 }
 
 $("notice-close").addEventListener("click", hideNotice);

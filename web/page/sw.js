@@ -1,15 +1,18 @@
 // Serves the page's own files from a cache, so that it opens offline after the first visit. Models
 // are not its business: they are in the origin private file system.
-// The build replaces the two values.
+// The build replaces the three values.
 const VERSION = "unbuilt";
+/** Stored at the first visit. */
 const FILES = [];
+/** Stored when they are first used. */
+const LATER = [];
 
 const CACHE = `warploom-${VERSION}`;
 
 self.addEventListener("install", (event) => {
   event.waitUntil((async () => {
     const cache = await caches.open(CACHE);
-    await cache.addAll(FILES.map((file) => new Request(file, { cache: "reload" })));
+    await cache.addAll(FILES.map((file) => new Request(file, { cache: "no-cache" })));
     await self.skipWaiting();
   })());
 });
@@ -31,10 +34,16 @@ self.addEventListener("fetch", (event) => {
     return;
   }
   const file = url.pathname.slice(scope.pathname.length) || "index.html";
-  if (FILES.includes(file)) {
+  const later = LATER.includes(file);
+  if (later || FILES.includes(file)) {
     event.respondWith((async () => {
       const cache = await caches.open(CACHE);
-      return (await cache.match(new URL(file, scope).href)) ?? fetch(event.request);
+      const key = new URL(file, scope).href;
+      const stored = await cache.match(key);
+      if (stored) return stored;
+      const answer = await fetch(event.request);
+      if (later && answer.ok) await cache.put(key, answer.clone());
+      return answer;
     })());
   }
 });
