@@ -1,4 +1,4 @@
-// The engine in a page: text, cancel, OpenAI's shape, shaders, conformance, fallback.
+// Language models in a page: text, cancel, OpenAI's shape, loss, fallback, a real model.
 import assert from "node:assert/strict";
 import { join } from "node:path";
 import { after, before, test } from "node:test";
@@ -13,7 +13,10 @@ const GREEDY = { temperature: 0, compute: "f32" };
 let site, browser;
 
 before(async () => {
-  site = await serveFolders({ "/package/": join(web, "package", "dist") });
+  site = await serveFolders({
+    "/package/": join(web, "package", "dist"),
+    "/tests/": join(web, "tests"),
+  });
   browser = await launch();
 });
 
@@ -29,10 +32,18 @@ async function tab(t, from = browser) {
 }
 
 /** Opens `device` in the page; returns what the engine says about itself. */
-const open = (page, device) => page.evaluate(async (device) => {
-  window.engine = await window.warploom.open({ device });
+const open = (page, device, options = {}) => page.evaluate(async (options) => {
+  window.engine = await window.warploom.open(options);
   return window.engine.info;
-}, device);
+}, { device, ...options });
+
+/** A worker in which tests lose devices and refuse memory; see tests/faults.mjs. */
+const FAULTS = { workerUrl: "/tests/faults.mjs" };
+const fault = (page, what) => page.evaluate((what) => new Promise((resolve) => {
+  window.faults ??= new BroadcastChannel("faults");
+  window.faults.onmessage = resolve;
+  window.faults.postMessage(what);
+}).then(() => undefined), what);
 
 /**
  * Text of the model in `window.model` for each row, with the texts of the recorded tokens up to the
@@ -76,7 +87,7 @@ function compare(answers, device) {
 for (const [device, prompts] of [["cpu", 5], ["webgpu", 1]]) {
   test(`the embedded model writes the recorded text on ${device}`, { timeout: 400_000 }, async (t) => {
     const page = await tab(t);
-    const info = await open(page, device);
+    const info = await open(page, device, device === "webgpu" ? FAULTS : {});
     assert.equal(info.provider, device);
     assert.equal(info.fallback, null);
     console.log(`web: ${device} is ${JSON.stringify(info.device.name)}`);
@@ -97,8 +108,72 @@ for (const [device, prompts] of [["cpu", 5], ["webgpu", 1]]) {
     assert.match(answers[0].result.text, /^ girl named Elif\. She lived in a small village/);
     console.log(`web: ${compared} tokens of the embedded model are as recorded on ${device}, `
       + `in ${((Date.now() - begin) / 1000).toFixed(1)} s`);
+    if (device === "webgpu") await loses(page, rows[0]);
   });
 }
+
+/** Loses the device in the middle of an answer, which goes on with the same tokens. */
+async function loses(page, { prompt, greedy, gaps }) {
+  const open = gaps.findIndex((gap) => !(gap > TOLERANCE));
+  const ids = greedy.slice(0, open < 0 ? 16 : Math.min(open, 16));
+  await page.evaluate(({ prompt, maxTokens }) => {
+    window.recovered = [];
+    window.engine.addEventListener("recovered", ({ recovered, model }) =>
+      window.recovered.push({ ...recovered, ours: model === window.model }));
+    window.answer = window.model.generate(prompt, { temperature: 0, maxTokens });
+    window.pieces = [];
+    window.reading = (async () => {
+      for await (const piece of window.answer) window.pieces.push(piece);
+    })();
+  }, { prompt, maxTokens: ids.length });
+  await page.waitForFunction(() => window.pieces.length >= 3, null, { timeout: 120_000 });
+  await fault(page, "lose");
+  const { text, result, recovered, recorded } = await page.evaluate(async (ids) => {
+    await window.reading;
+    return { text: window.pieces.join(""), result: await window.answer.result,
+      recovered: window.recovered, recorded: await window.model.detokenize(Uint32Array.from(ids)) };
+  }, ids);
+  assert.equal(text, recorded);
+  assert.equal(result.tokens, ids.length);
+  assert.equal(recovered.length, 1, JSON.stringify(recovered));
+  assert.ok(recovered[0].ours && recovered[0].tokens >= 4, JSON.stringify(recovered));
+  assert.equal(recovered[0].device, "webgpu:0");
+  assert.match(recovered[0].lost, /webgpu:0 is lost/);
+  console.log(`web: the device was lost within ${ids.length} tokens, which are as recorded; `
+    + `${recovered[0].tokens} computed again in ${recovered[0].seconds.toFixed(1)} s`);
+}
+
+test("memory that the browser refuses is an error with its numbers, and the engine goes on", async (t) => {
+  const page = await tab(t);
+  await open(page, "webgpu", FAULTS);
+  await fault(page, "refuse");
+  const error = await page.evaluate(() => window.engine.embedded()
+    .then(() => null, ({ name, kind, message }) => ({ name, kind, message })));
+  await fault(page, "allow");
+  const loaded = await page.evaluate(async () => (await window.engine.embedded()).info.weights);
+  assert.equal(error?.name, "WarploomError", JSON.stringify(error));
+  assert.equal(error.kind, "out-of-memory", JSON.stringify(error));
+  assert.match(error.message, /\d+ bytes/, JSON.stringify(error));
+  assert.ok(loaded > 1_000_000);
+});
+
+test("a load is cancelled while the weights are uploaded", async (t) => {
+  const page = await tab(t);
+  await open(page, "cpu");
+  const { kind, message, next } = await page.evaluate(async () => {
+    const stop = new AbortController();
+    const onProgress = ({ phase, done }) => {
+      if (phase === "load" && done > 0) stop.abort();
+    };
+    const error = await window.engine.embedded({ signal: stop.signal, onProgress })
+      .then(() => ({}), (thrown) => thrown);
+    const model = await window.engine.embedded();
+    const next = await model.generate("Once", { maxTokens: 2 }).result;
+    return { kind: error.kind, message: error.message, next };
+  });
+  assert.equal(kind, "cancelled", message);
+  assert.equal(next.tokens, 2);
+});
 
 test("an answer can be cancelled by a signal and by leaving the loop", async (t) => {
   const page = await tab(t);
@@ -195,66 +270,6 @@ test("without WebGPU the CPU answers with the same text, and says why", async (t
     window.warploom.open({ device: "webgpu" }).catch(({ name, kind }) => ({ name, kind })));
   assert.deepEqual(refused, { name: "WarploomError", kind: "unsupported" });
 });
-
-test("every shader text compiles in the browser", async (t) => {
-  const page = await tab(t);
-  await open(page, "webgpu");
-  const { count, wrong, adapter } = await page.evaluate(async () => {
-    const texts = await window.engine.shaders();
-    const adapter = await navigator.gpu.requestAdapter();
-    const requiredFeatures = ["shader-f16", "subgroups", "timestamp-query"]
-      .filter((feature) => adapter.features.has(feature));
-    const device = await adapter.requestDevice({ requiredFeatures });
-    device.addEventListener("uncapturederror", (event) => event.preventDefault());
-    const wrong = [];
-    // Some at a time: all at once take the browser's memory.
-    for (let at = 0; at < texts.length; at += 32) {
-      await Promise.all(texts.slice(at, at + 32).map(async ({ name, wgsl }) => {
-        const info = await device.createShaderModule({ code: wgsl }).getCompilationInfo();
-        const errors = info.messages.filter(({ type }) => type === "error");
-        if (errors.length > 0) {
-          const { lineNum, message } = errors[0];
-          wrong.push(`${name}:${lineNum}: ${message}: ${wgsl.split("\n")[lineNum - 1]}`);
-        }
-      }));
-    }
-    return { count: texts.length, wrong, adapter: [...adapter.features] };
-  });
-  // An f16 text needs an adapter that has it; SwiftShader has not.
-  const f16 = wrong.filter((line) => /'f16' type used without|extension 'f16' is not allowed/.test(line));
-  const rest = wrong.filter((line) => !f16.includes(line));
-  console.log(`web: ${count} shader texts, ${count - wrong.length} compile, `
-    + `${f16.length} need f16 (adapter: ${adapter.includes("shader-f16") ? "has it" : "has none"})`);
-  assert.deepEqual(rest, []);
-  assert.ok(!adapter.includes("shader-f16") || f16.length === 0);
-  assert.ok(count > 50, `only ${count} texts`);
-});
-
-for (const device of ["cpu", "webgpu"]) {
-  test(`the conformance table on ${device} in the page`, async (t) => {
-    if (device === "webgpu" && process.env.WARPLOOM_TEST_ALL !== "1") {
-      // It runs a workgroup with barriers for each row.
-      const why = "one case of 65,536 rows takes SwiftShader over 80 s; WARPLOOM_TEST_ALL=1 runs all";
-      console.log(`skipped: ${t.name}: ${why}`);
-      t.skip(why);
-      return;
-    }
-    const page = await tab(t);
-    await open(page, device);
-    const begin = Date.now();
-    const report = await page.evaluate(async (device) => {
-      let progress = 0;
-      const report = await window.engine.conformance({ device, onProgress: () => { progress += 1; } });
-      return { ...report, progress };
-    }, device);
-    console.log(`web: conformance on ${device}: ${report.passed} passed, ${report.failed.length} failed, `
-      + `${report.unsupported.length} unsupported, ${((Date.now() - begin) / 1000).toFixed(1)} s`);
-    assert.deepEqual(report.failed, []);
-    assert.deepEqual(report.problems, []);
-    assert.ok(report.passed > 100, `only ${report.passed} cases`);
-    assert.ok(report.progress > 0);
-  });
-}
 
 test("SmolLM2 by its address, cut and resumed; from the storage the second time", async (t) => {
   const path = await smolLm2(t);

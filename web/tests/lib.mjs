@@ -32,9 +32,9 @@ async function listen(server) {
 
 /**
  * Serves folders: `mounts` maps a prefix such as "/package/" to a folder. "/blank.html" is an empty
- * page. With `cors`, pages of other origins may read the files.
+ * page. With `cors`, pages of other origins may read the files. `texts` are scripts by their paths.
  */
-export async function serveFolders(mounts, { cors = false } = {}) {
+export async function serveFolders(mounts, { cors = false, texts = {} } = {}) {
   const requests = [];
   const server = createServer(async (request, response) => {
     const path = decodeURIComponent(new URL(request.url, "http://localhost").pathname);
@@ -43,6 +43,11 @@ export async function serveFolders(mounts, { cors = false } = {}) {
     if (path === "/blank.html") {
       response.writeHead(200, { "content-type": TYPES[".html"] });
       response.end(BLANK);
+      return;
+    }
+    if (Object.hasOwn(texts, path)) {
+      response.writeHead(200, { "content-type": TYPES[".js"] });
+      response.end(texts[path]);
       return;
     }
     const prefix = Object.keys(mounts).find((prefix) => path.startsWith(prefix));
@@ -141,7 +146,7 @@ export async function launch({ webgpu = true } = {}) {
   const messages = [];
   context.on("console", (message) => {
     messages.push(`${message.type()}: ${message.text()}`);
-    if (process.env.WARPLOOM_WEB_VERBOSE) console.log(`  [${message.type()}] ${message.text()}`);
+    if (process.env.WEB_VERBOSE === "1") console.log(`  [${message.type()}] ${message.text()}`);
   });
   context.on("weberror", (error) => messages.push(`page error: ${error.error()}`));
   return {

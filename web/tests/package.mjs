@@ -53,7 +53,9 @@ async function run(origin) {
 test("the tarball has what it needs and nothing else", async () => {
   const names = packed.files.map(({ path }) => path);
   for (const name of ["README.md", "LICENSE-MIT", "LICENSE-APACHE", "dist/index.js", "dist/index.d.ts",
-    "dist/worker.js", "dist/wasm/warploom_web_bg.wasm", "dist/vendor/LICENSE"]) {
+    "dist/worker.js", "dist/worker-full.js", "dist/wasm/warploom_web_bg.wasm",
+    "dist/full/warploom_web_bg.wasm", "dist/model/warploom-tiny-llama-Q4_K_M.gguf",
+    "dist/vendor/LICENSE"]) {
     assert.ok(names.includes(name), name);
   }
   assert.deepEqual(names.filter((name) => /node_modules|^src|tsconfig|\.map$/.test(name)), []);
@@ -114,6 +116,14 @@ test("the types fit a strict program", async (t) => {
     for await (const chunk of chunks) { void chunk.choices[0]?.delta.content; }
     const whole = await engine.chat.completions.create({ messages: [] });
     const content: string = whole.choices[0].message.content;
+    const pack = await engine.pack({ manifest: "", files: { "a.wgsl": "" } });
+    const [made] = pack.run([engine.tensor([[1, 2]]).matmul(engine.ones([2, 2]))], { n: 2 });
+    const values: ArrayLike<number> | undefined = await made?.softmax(-1).data();
+    const { text, report } = await model.explain({ runs: 1 });
+    engine.addEventListener("recovered", (event) => { void event; });
+    // @ts-expect-error: the axis is missing
+    void made?.argmax();
+    void [values, text, report.steps[0]?.measured?.median];
     void [result, content, (error: WarploomError) => error.kind === "disk-full"];
     // @ts-expect-error: no such option
     void model.generate("x", { temprature: 1 });

@@ -8,6 +8,8 @@ import { after, before, test } from "node:test";
 import { launch, repository, serveFile, serveFolders, web } from "./lib.mjs";
 
 const MODEL = join(repository, "models", "warploom-tiny-llama-Q4_K_M.gguf");
+/** Of other sizes, so that it does not fit into the memory that the first model leaves. */
+const OTHER = join(repository, "models", "warploom-tiny-bitnet-TQ2_0.gguf");
 const SIZES = { phone: { width: 390, height: 844 }, desktop: { width: 1280, height: 800 } };
 
 let site, browser, axe;
@@ -33,6 +35,19 @@ async function visit(t, size = "desktop", scheme = "light", query = "") {
   await page.goto(`${site.origin}/${query}`);
   await ready(page);
   return page;
+}
+
+/** A site whose worker loses devices and refuses memory; see faults.mjs. */
+async function faulty(t) {
+  const site = join(web, "site");
+  const own = await serveFolders({ "/tests/": join(web, "tests"), "/": site }, {
+    texts: {
+      "/warploom/worker.js": 'import "/tests/faults-hook.mjs"; import "./worker-itself.js";',
+      "/warploom/worker-itself.js": await readFile(join(site, "warploom", "worker.js"), "utf8"),
+    },
+  });
+  t.after(() => own.close());
+  return own;
 }
 
 const ready = (page) => page.waitForSelector("#suggestions button:not(:disabled), #messages li",
@@ -207,6 +222,155 @@ test("errors say what to do", async (t) => {
     assert.ok(!(await page.isVisible("#notice")));
   }
 });
+
+test("a lost device and refused memory keep the conversation", { timeout: 400_000 }, async (t) => {
+  const own = await faulty(t);
+  const page = await browser.context.newPage();
+  t.after(() => page.close());
+  await page.setViewportSize(SIZES.phone);
+  await page.goto(`${own.origin}/?device=webgpu`);
+  await ready(page);
+  const fault = (what) => page.evaluate((what) => new Promise((resolve) => {
+    window.faults ??= new BroadcastChannel("faults");
+    window.faults.onmessage = resolve;
+    window.faults.postMessage(what);
+  }).then(() => undefined), what);
+  await page.fill("#prompt", "Tell me a story.");
+  await page.click("#send");
+  await page.waitForFunction(() =>
+    document.querySelector(".message.assistant .text")?.textContent.length > 12, null, { timeout: 120_000 });
+  const before = await page.textContent(".message.assistant .text");
+  await fault("lose");
+  await page.waitForSelector("#notice.calm:not([hidden])", { timeout: 120_000 });
+  assert.match(await page.textContent("#notice"), /lost, and opened again/);
+  await accessible(page, "recovered");
+  await shot(page, "phone-light-recovered");
+  await page.waitForFunction((length) =>
+    document.querySelector(".message.assistant .text").textContent.length > length + 12,
+  before.length, { timeout: 120_000 });
+  await page.click("#send");
+  await answered(page);
+  const text = await page.textContent(".message.assistant .text");
+  assert.ok(text.startsWith(before), `${text} does not begin with ${before}`);
+
+  // Another model does not fit: the conversation stays, and the built-in model comes back.
+  await fault("refuse");
+  await page.click("#model-button");
+  await page.setInputFiles("#file", OTHER);
+  await page.waitForSelector("#estimate dl");
+  await page.click("#estimate button");
+  await page.waitForSelector("#notice:not([hidden]):not(.calm)", { timeout: 120_000 });
+  assert.match(await page.textContent("#notice"), /not enough memory.*needs [\d.]+ MB/s);
+  await shot(page, "phone-light-memory");
+  assert.equal(await page.textContent(".message.assistant .text"), text);
+  await fault("allow");
+  await page.click("#notice-action");
+  await ready(page);
+});
+
+test("the kernels of a token with their share of its time", async (t) => {
+  for (const size of ["phone", "desktop"]) {
+    const page = await visit(t, size);
+    await page.click("#kernels-button");
+    await page.waitForSelector("#kernels-rows tr", { timeout: 60_000 });
+    const shares = await page.locator("#kernels-rows .share").allTextContents();
+    const sum = shares.reduce((sum, text) => sum + parseFloat(text), 0);
+    assert.ok(shares.length > 5 && Math.abs(sum - 100) < 3, `${shares}`);
+    const launches = await page.locator("#kernels-rows td:nth-child(2)").allTextContents();
+    const strip = await page.locator("#kernels-strip span").count();
+    assert.equal(launches.reduce((sum, text) => sum + Number(text), 0), strip);
+    assert.match(await page.textContent("#kernels-status"), /\d+ launches, .* a whole token takes/);
+    const cut = await page.evaluate(() => {
+      const dialog = document.getElementById("kernels");
+      return dialog.scrollWidth - dialog.clientWidth;
+    });
+    assert.equal(cut, 0, "the table is wider than the dialog");
+    await accessible(page, "kernels");
+    await shot(page, `${size}-light-kernels`);
+    await page.keyboard.press("Escape");
+    await page.fill("#prompt", "Who are you?");
+    await page.click("#send");
+    await answered(page);
+  }
+});
+
+/** The colours of some pixels of the canvas. */
+const drawn = (page) => page.evaluate(() => {
+  const { width, height } = document.getElementById("canvas");
+  const { data } = document.getElementById("canvas").getContext("2d").getImageData(0, 0, width, height);
+  return { width, colours: new Set(new Uint32Array(data.buffer)).size, pixels: [...data.slice(0, 8)] };
+});
+
+for (const [size, scheme] of [["phone", "dark"], ["desktop", "light"]]) {
+  test(`the kernel playground on a ${size}`, async (t) => {
+    const page = await browser.context.newPage();
+    t.after(() => page.close());
+    await page.setViewportSize(SIZES[size]);
+    await page.emulateMedia({ colorScheme: scheme });
+    await page.goto(`${site.origin}/playground.html?device=webgpu`);
+    await page.waitForFunction(() => /frame \d/.test(document.getElementById("stats").textContent),
+      null, { timeout: 60_000 });
+    const waves = await drawn(page);
+    assert.equal(waves.width, 256);
+    assert.ok(waves.colours > 100, `${waves.colours} colours`);
+    await accessible(page, "playground");
+    await shot(page, `${size}-${scheme}-playground`);
+    const overflow = await page.evaluate(() =>
+      document.documentElement.scrollWidth - document.documentElement.clientWidth);
+    assert.equal(overflow, 0, "the page scrolls sideways");
+    for (const example of ["Mandelbrot", "Game of life"]) {
+      await page.selectOption("#example", example);
+      await page.waitForFunction(() => document.getElementById("problem").classList.contains("good")
+        && /frame [1-9]/.test(document.getElementById("stats").textContent), null, { timeout: 60_000 });
+    }
+    const valid = `@group(0) @binding(0) var<storage, read_write> pixels: array<u32>;
+
+@compute @workgroup_size(64)
+fn main(@builtin(global_invocation_id) id: vec3<u32>) {
+    if (id.x < arrayLength(&pixels)) {
+        pixels[id.x] = 0xff0000ffu;
+    }
+}
+`;
+    // An error has its line, and goes away as it is corrected.
+    await page.fill("#code", valid.replace("0xff0000ffu", "1.5"));
+    await page.waitForSelector("#problem.bad");
+    assert.match(await page.textContent("#problem-text"), /^Line 6: /);
+    assert.equal(await page.textContent("#gutter b"), "6");
+    await accessible(page, "an error");
+    await shot(page, `${size}-${scheme}-playground-error`);
+    await page.click("#problem-go");
+    const place = await page.evaluate(() => {
+      const { value, selectionStart } = document.getElementById("code");
+      return value.slice(0, selectionStart).split("\n").length;
+    });
+    assert.equal(place, 6);
+    await page.click("#run");
+    assert.equal(await page.textContent("#run"), "Run");
+    await page.fill("#code", valid);
+    await page.waitForSelector("#problem.good");
+    await page.click("#reset");
+    await page.click("#step");
+    await page.waitForFunction(() => {
+      const canvas = document.getElementById("canvas");
+      const { data } = canvas.getContext("2d").getImageData(0, 0, 1, 1);
+      return data[0] === 255 && data[1] === 0 && data[2] === 0;
+    });
+    // The link opens the same kernel.
+    await page.click("#share");
+    await page.waitForFunction(() => location.hash.startsWith("#wgsl="));
+    const link = page.url().replace("device=webgpu", "device=cpu");
+    const other = await browser.context.newPage();
+    t.after(() => other.close());
+    await other.goto(link);
+    await other.waitForSelector("#problem.good", { timeout: 60_000 });
+    assert.equal(await other.inputValue("#code"), valid);
+    await other.waitForFunction(() => /CPU · frame \d/.test(document.getElementById("stats").textContent),
+      null, { timeout: 60_000 });
+    const red = await drawn(other);
+    assert.deepEqual([red.width, red.pixels.slice(0, 4)], [64, [255, 0, 0, 255]]);
+  });
+}
 
 test("everything is reached by the keyboard", async (t) => {
   const page = await visit(t);

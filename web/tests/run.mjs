@@ -1,16 +1,16 @@
-// All tests in a real Chromium.
+// All tests in a real Chromium, and one in Firefox.
 //
-//   node web/tests/run.mjs [downloads|engine|page|package ..]
+//   node web/tests/run.mjs [compute|downloads|engine|firefox|page|package ..]
 //
 // Needs web/build.sh, web/package/build.mjs and web/page/build.mjs to have run, the packages of this
 // folder (npm install) and Chromium; CHROMIUM names another binary than /usr/bin/chromium.
-// WARPLOOM_WEB_VERBOSE=1 prints the console of the pages.
+// WEB_VERBOSE=1 prints the console of the pages.
 import { spawnSync } from "node:child_process";
 import { dirname, join } from "node:path";
 import { fileURLToPath } from "node:url";
 
 const here = dirname(fileURLToPath(import.meta.url));
-const ALL = ["downloads", "engine", "page", "package"];
+const ALL = ["compute", "downloads", "engine", "firefox", "page", "package"];
 const chosen = process.argv.slice(2);
 const unknown = chosen.filter((name) => !ALL.includes(name));
 if (unknown.length > 0) {
