@@ -1,5 +1,8 @@
 //! Functions, statistics, rearrangements, sums by index and losses of tensors, on every device.
 
+// A block that spans one axis has one range.
+#![allow(clippy::single_range_in_vec_init)]
+
 use warploom::{DType, Tensor};
 
 use super::tensor::{close, cpu, on_each};
