@@ -42,6 +42,7 @@ mod timing;
 mod transfer;
 mod wait;
 
+use std::any::Any;
 use std::sync::{Arc, OnceLock};
 #[cfg(not(target_arch = "wasm32"))]
 use std::sync::{Mutex, PoisonError};
@@ -55,7 +56,7 @@ pub use wgpu;
 use crate::base::platform;
 use crate::base::platform::{BROWSER, BoxFuture};
 use crate::error::{Error, Result};
-use crate::provider::{Device, DeviceProfile, OpenOptions};
+use crate::provider::{BufferRange, Device, DeviceProfile, OpenOptions};
 use device::{Source, WebGpuDevice};
 
 /// The provider of all wgpu devices.
@@ -109,6 +110,27 @@ impl Provider {
         WebGpuDevice::open(device, queue, Source::default(), options)
     }
 
+    /// Returns the descriptor with which this provider opens an adapter: all limits, and the
+    /// features that its kernels use. For an application that opens the device itself, for example
+    /// to draw with it too, and then passes it to [`Provider::from_device`].
+    pub fn descriptor(adapter: &wgpu::Adapter) -> wgpu::DeviceDescriptor<'static> {
+        descriptor_of(profile::features_of(adapter), adapter.limits())
+    }
+
+    /// Returns the `wgpu::Device` of a device of this provider; `None` for other devices. The
+    /// provider keeps using it, so the caller must not map or destroy buffers of the provider.
+    pub fn gpu_of(device: &dyn Device) -> Option<wgpu::Device> {
+        Some(as_webgpu(device)?.gpu.clone())
+    }
+
+    /// Returns the `wgpu::Buffer` that holds a range, to read it in a render pass without a copy;
+    /// `None` for a device of another provider, and for a freed buffer. Work of the provider that
+    /// the caller reads must have been submitted, and it must not free or overwrite the range
+    /// before the caller's submit. The buffer has the usages `STORAGE`, `COPY_SRC` and `COPY_DST`.
+    pub fn buffer_of(device: &dyn Device, range: BufferRange) -> Option<wgpu::Buffer> {
+        Some(as_webgpu(device)?.state().buffer(range).ok()?.gpu.clone())
+    }
+
     async fn adapters(&self) -> Vec<wgpu::Adapter> {
         if BROWSER {
             // A page gets one adapter; none is not an error.
@@ -137,20 +159,7 @@ impl Provider {
         } else {
             (profile::features_of(adapter), adapter.limits())
         };
-        let experimental = required_features.intersects(wgpu::Features::all_experimental_mask());
-        let descriptor = wgpu::DeviceDescriptor {
-            label: Some("warploom"),
-            required_features,
-            required_limits,
-            experimental_features: match experimental {
-                // SAFETY: cooperative matrices are the only experimental feature requested, and
-                // only catalogue kernels use them, with tile sizes and element types that the
-                // adapter lists.
-                true => unsafe { wgpu::ExperimentalFeatures::enabled() },
-                false => wgpu::ExperimentalFeatures::disabled(),
-            },
-            ..Default::default()
-        };
+        let descriptor = descriptor_of(required_features, required_limits);
         let opened = in_turn(|| adapter.request_device(&descriptor)).await;
         let (gpu, queue) = opened.map_err(|error| {
             let name = adapter.get_info().name;
@@ -159,6 +168,32 @@ impl Provider {
         let f16_accumulate = profile::has_f16_accumulate(adapter);
         let source = Source { index, info: Some(adapter.get_info()), f16_accumulate };
         Ok(WebGpuDevice::open(gpu, queue, source, &options))
+    }
+}
+
+/// Returns a device as one of this provider, if it is.
+fn as_webgpu(device: &dyn Device) -> Option<&WebGpuDevice> {
+    let any: &dyn Any = device;
+    any.downcast_ref()
+}
+
+/// Returns the descriptor of a device with these features and limits.
+fn descriptor_of(
+    required_features: wgpu::Features,
+    required_limits: wgpu::Limits,
+) -> wgpu::DeviceDescriptor<'static> {
+    let experimental = required_features.intersects(wgpu::Features::all_experimental_mask());
+    wgpu::DeviceDescriptor {
+        label: Some("warploom"),
+        required_features,
+        required_limits,
+        experimental_features: match experimental {
+            // SAFETY: cooperative matrices are the only experimental feature requested, and only
+            // catalogue kernels use them, with tile sizes and element types that the adapter lists.
+            true => unsafe { wgpu::ExperimentalFeatures::enabled() },
+            false => wgpu::ExperimentalFeatures::disabled(),
+        },
+        ..Default::default()
     }
 }
 

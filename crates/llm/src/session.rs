@@ -103,6 +103,11 @@ impl Session {
         self.on.runtime.device()
     }
 
+    /// Returns the runtime that the session runs on. A recovery from a lost device replaces it.
+    pub fn runtime(&self) -> &Runtime {
+        &self.on.runtime
+    }
+
     /// Returns the number of positions in the KV cache per sequence.
     pub fn context(&self) -> usize {
         self.on.cache.context

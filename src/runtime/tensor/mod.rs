@@ -98,6 +98,7 @@ pub use products::AttentionOptions;
 use super::Runtime;
 use crate::base::{DType, Shape};
 use crate::error::{Error, Result};
+use crate::provider::BufferRange;
 use node::Node;
 
 /// A tensor that is computed when it is read; see the [module](self).
@@ -140,6 +141,18 @@ impl Tensor {
     /// Returns whether the tensor has been run, so that its values are or will be on the device.
     pub fn is_evaluated(&self) -> bool {
         self.node.stored().is_ok_and(|stored| stored.is_some())
+    }
+
+    /// Returns the device memory of the values, in row-major order, if the tensor has been run
+    /// ([`Tensor::realize_async`]). Pending work of this thread must be submitted
+    /// ([`Batcher::flush`](crate::runtime::Batcher::flush)) before other code reads the memory, and
+    /// a clone of the tensor must be kept until then, because memory of a dropped tensor is used
+    /// again.
+    ///
+    /// # Errors
+    /// The tensor's deferred error.
+    pub fn buffer(&self) -> Result<Option<BufferRange>> {
+        Ok(self.node.stored()?.map(|stored| stored.buffer.range()))
     }
 
     /// Returns the tensor's deferred error, if it has one: that of the first operation that failed.

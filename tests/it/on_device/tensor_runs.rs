@@ -273,6 +273,48 @@ fn a_lost_device_is_reported_as_such() {
     }
 }
 
+/// An application draws from a result where it lies: it opens the device, and reads the buffer of a
+/// tensor in a submit of its own.
+#[test]
+fn an_application_reads_the_memory_of_a_tensor_on_its_own_device() {
+    use warploom::webgpu::{Provider, wgpu};
+    let instance = wgpu::Instance::new(wgpu::InstanceDescriptor::new_without_display_handle());
+    let adapters = block_on(instance.enumerate_adapters(wgpu::Backends::PRIMARY));
+    let Some(adapter) = adapters.first() else {
+        return crate::skip(crate::Need::WebGpu, "wgpu found no adapter");
+    };
+    let (gpu, queue) = block_on(adapter.request_device(&Provider::descriptor(adapter))).unwrap();
+    let device = Provider::from_device(gpu.clone(), queue.clone(), &OpenOptions::default());
+    let rt = Runtime::on(device, SyncMode::Lazy, None).unwrap();
+    let limit = rt.device().profile().max_buffer_bytes;
+    assert_eq!(limit, adapter.limits().max_buffer_size);
+    assert_eq!(Provider::gpu_of(&**rt.device()), Some(gpu.clone()));
+    let x = Tensor::from_slice(&rt, &[1.0_f32, 2.0, 3.0, 4.0], [4]);
+    let y = &x * 2.0;
+    assert!(y.buffer().unwrap().is_none());
+    y.realize().unwrap();
+    rt.batcher().flush().unwrap();
+    let range = y.buffer().unwrap().unwrap();
+    let buffer = Provider::buffer_of(&**rt.device(), range).unwrap();
+    let read = gpu.create_buffer(&wgpu::BufferDescriptor {
+        label: None,
+        size: 16,
+        usage: wgpu::BufferUsages::COPY_DST | wgpu::BufferUsages::MAP_READ,
+        mapped_at_creation: false,
+    });
+    let mut encoder = gpu.create_command_encoder(&Default::default());
+    encoder.copy_buffer_to_buffer(&buffer, range.offset, &read, 0, 16);
+    queue.submit([encoder.finish()]);
+    read.map_async(wgpu::MapMode::Read, .., |mapped| mapped.unwrap());
+    gpu.poll(wgpu::PollType::wait_indefinitely()).unwrap();
+    let mapped = read.get_mapped_range(..);
+    assert_eq!(mapped.to_vec(), bytes(&[2.0, 4.0, 6.0, 8.0]));
+    // No device of another provider has one.
+    let cpu = Runtime::builder().device("cpu").build().unwrap();
+    assert!(Provider::gpu_of(&**cpu.device()).is_none());
+    assert!(Provider::buffer_of(&**cpu.device(), range).is_none());
+}
+
 #[test]
 fn eager_runs_give_the_same_numbers() {
     for (_, lazy) in crate::devices::every(false) {

@@ -1,0 +1,25 @@
+struct Params {
+    width: u32,
+    height: u32,
+}
+
+@group(0) @binding(0) var<uniform> params: Params;
+@group(0) @binding(1) var<storage, read> field: array<vec4<f32>>;
+@group(0) @binding(2) var<storage, read> pressure: array<f32>;
+@group(0) @binding(3) var<storage, read_write> projected: array<vec4<f32>>;
+
+@compute @workgroup_size(8, 8)
+fn main(@builtin(global_invocation_id) id: vec3<u32>) {
+    if (id.x >= params.width || id.y >= params.height) {
+        return;
+    }
+    let row = id.y * params.width;
+    let left = pressure[row + max(id.x, 1u) - 1u];
+    let right = pressure[row + min(id.x + 1u, params.width - 1u)];
+    let above = pressure[(max(id.y, 1u) - 1u) * params.width + id.x];
+    let below = pressure[min(id.y + 1u, params.height - 1u) * params.width + id.x];
+    var value = field[row + id.x];
+    value.x -= 0.5 * (right - left);
+    value.y -= 0.5 * (below - above);
+    projected[row + id.x] = value;
+}

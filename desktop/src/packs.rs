@@ -1,0 +1,127 @@
+//! The kernel packs in the program: those of the pictures, and examples.
+
+/// A pack as text.
+#[derive(Clone, Copy, Debug)]
+pub struct PackText {
+    /// Its name.
+    pub name: &'static str,
+    /// Its manifest.
+    pub manifest: &'static str,
+    /// Name and text of its shader.
+    pub shader: (&'static str, &'static str),
+    /// Name and text of its reference, if it has one.
+    pub reference: Option<(&'static str, &'static str)>,
+    /// Sizes with which it is timed.
+    pub sizes: &'static [(&'static str, f64)],
+}
+
+macro_rules! pack {
+    (@reference $folder:literal, $name:literal) => {
+        None
+    };
+    (@reference $folder:literal, $name:literal, $file:literal) => {
+        Some(($file, include_str!(concat!("../", $folder, "/", $name, "/", $file))))
+    };
+    ($folder:literal, $name:literal, $sizes:expr $(, $file:literal)?) => {
+        PackText {
+            name: $name,
+            manifest: include_str!(concat!("../", $folder, "/", $name, "/pack.toml")),
+            shader: (
+                concat!($name, ".wgsl"),
+                include_str!(concat!("../", $folder, "/", $name, "/", $name, ".wgsl")),
+            ),
+            reference: pack!(@reference $folder, $name $(, $file)?),
+            sizes: $sizes,
+        }
+    };
+}
+
+/// Game of Life.
+pub const LIFE: PackText = pack!("packs", "life", &[("width", 2048.0), ("height", 2048.0)]);
+/// The Mandelbrot set.
+pub const MANDELBROT: PackText =
+    pack!("packs", "mandelbrot", &[("width", 512.0), ("height", 384.0), ("steps", 64.0)]);
+/// Bodies that attract each other.
+pub const NBODY: PackText = pack!("../examples/packs", "nbody", &[("n", 4096.0)]);
+/// A flock.
+pub const BOIDS: PackText = pack!("packs", "boids", &[("n", 4096.0)]);
+/// Moves a fluid.
+pub const ADVECT: PackText =
+    pack!("packs", "fluid-advect", &[("width", 1024.0), ("height", 1024.0)]);
+/// Divergence of a fluid.
+pub const DIVERGENCE: PackText =
+    pack!("packs", "fluid-divergence", &[("width", 1024.0), ("height", 1024.0)]);
+/// Pressure of a fluid.
+pub const PRESSURE: PackText =
+    pack!("packs", "fluid-pressure", &[("width", 1024.0), ("height", 1024.0)]);
+/// Subtracts the slope of the pressure.
+pub const PROJECT: PackText =
+    pack!("packs", "fluid-project", &[("width", 1024.0), ("height", 1024.0)]);
+/// A blur, with a reference.
+pub const BLUR: PackText =
+    pack!("../examples/packs", "blur", &[("width", 1024.0), ("height", 1024.0)], "reference.wgsl");
+/// Prefix sums in a workgroup.
+pub const SCAN: PackText = pack!("../examples/packs", "scan", &[("n", 256.0)]);
+
+/// All packs, in the order of lists.
+pub const ALL: [PackText; 10] =
+    [BLUR, LIFE, MANDELBROT, NBODY, BOIDS, ADVECT, DIVERGENCE, PRESSURE, PROJECT, SCAN];
+
+impl PackText {
+    /// Loads the pack.
+    ///
+    /// # Errors
+    /// Those of [`warploom::kernel::pack::Pack::from_sources`]; none as the packs are.
+    pub fn load(&self) -> warploom::Result<warploom::kernel::pack::Pack> {
+        let mut files = vec![self.shader];
+        files.extend(self.reference);
+        warploom::kernel::pack::Pack::from_sources(&named(self.name, self.manifest), &files)
+    }
+}
+
+/// Returns a manifest with a name, which a folder would give it.
+pub fn named(name: &str, manifest: &str) -> String {
+    let has_name = manifest
+        .lines()
+        .any(|line| line.split_once('=').is_some_and(|(key, _)| key.trim() == "name"));
+    match has_name {
+        true => manifest.to_owned(),
+        // At the end of the first line, so that the lines keep their numbers.
+        false => match manifest.split_once('\n') {
+            Some((first, rest))
+                if first.trim_start().starts_with('#') || first.trim().is_empty() =>
+            {
+                format!("name = {name:?} {first}\n{rest}")
+            }
+            _ => format!("name = {name:?}\n{manifest}"),
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use warploom_testkit::pack::{Outcome, cases, in_interpreter};
+
+    /// As `warploom kernel check` does it, in the interpreter with all of its checks.
+    #[test]
+    fn every_pack_is_right() {
+        for text in ALL {
+            let pack = text.load().unwrap();
+            assert_eq!(pack.name(), text.name);
+            let cases = cases(&pack).unwrap();
+            assert!(!cases.is_empty());
+            for case in cases {
+                let (row, _) = in_interpreter(&pack, &case);
+                let right = matches!(row.outcome, Outcome::Right { elements, .. } if elements > 0);
+                assert!(right, "{}: {:?}", text.name, row);
+            }
+        }
+    }
+
+    #[test]
+    fn a_name_keeps_the_numbers_of_lines() {
+        assert_eq!(named("a", "# why\nb = 1"), "name = \"a\" # why\nb = 1");
+        assert_eq!(named("a", "name = \"c\"\n"), "name = \"c\"\n");
+    }
+}

@@ -1,0 +1,173 @@
+//! Settings, in one JSON file.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use eframe::egui::ThemePreference;
+use serde::{Deserialize, Serialize};
+use warploom::{Error, Result};
+use warploom_llm::Sampling;
+
+use crate::history;
+
+/// Number of files in the list of recent models.
+const RECENT: usize = 8;
+
+/// Light, dark, or that of the system.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Theme {
+    /// That of the system.
+    #[default]
+    System,
+    /// Light.
+    Light,
+    /// Dark.
+    Dark,
+}
+
+impl From<Theme> for ThemePreference {
+    fn from(theme: Theme) -> ThemePreference {
+        match theme {
+            Theme::System => ThemePreference::System,
+            Theme::Light => ThemePreference::Light,
+            Theme::Dark => ThemePreference::Dark,
+        }
+    }
+}
+
+/// What the program remembers. A missing field has its default.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Settings {
+    /// Light, dark, or that of the system.
+    pub theme: Theme,
+    /// Scale of the window's contents; 1 is that of the system.
+    pub scale: f32,
+    /// Id of the device; `None` selects the best one.
+    pub device: Option<String>,
+    /// Whether products are computed in 32 bits.
+    pub exact: bool,
+    /// Positions of the context.
+    pub context: Option<usize>,
+    /// The system message; empty for none.
+    pub system: String,
+    /// Randomness of answers; 0 always takes the most probable token.
+    pub temperature: f32,
+    /// Maximum number of tokens of an answer.
+    pub max_tokens: usize,
+    /// Seed of the random choice; `None` is another one for each answer.
+    pub seed: Option<u64>,
+    /// Files of models that were loaded, the last one first.
+    pub recent: Vec<PathBuf>,
+    /// The model at the last exit; `None` is the embedded one.
+    pub model: Option<PathBuf>,
+    /// Port of the server.
+    pub port: u16,
+}
+
+impl Default for Settings {
+    fn default() -> Settings {
+        Settings {
+            theme: Theme::System,
+            scale: 1.0,
+            device: None,
+            exact: false,
+            context: None,
+            system: String::new(),
+            temperature: Sampling::default().temperature,
+            max_tokens: 512,
+            seed: None,
+            recent: Vec::new(),
+            model: None,
+            port: 8080,
+        }
+    }
+}
+
+impl Settings {
+    /// Reads the settings; defaults if there is no file.
+    ///
+    /// # Errors
+    /// Io or invalid, with the path, if the file cannot be read.
+    pub fn load(path: &Path) -> Result<Settings> {
+        let text = match fs::read_to_string(path) {
+            Ok(text) => text,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+                return Ok(Settings::default());
+            }
+            Err(error) => return Err(Error::io(format!("cannot read {}", path.display()), error)),
+        };
+        let read: Settings = serde_json::from_str(&text)
+            .map_err(|e| Error::invalid(format!("{}: {e}", path.display())))?;
+        Ok(read.within_limits())
+    }
+
+    /// Writes the settings.
+    ///
+    /// # Errors
+    /// Io, with the path.
+    pub fn save(&self, path: &Path) -> Result<()> {
+        let text = serde_json::to_string_pretty(self)
+            .map_err(|e| Error::invalid(format!("{}: {e}", path.display())))?;
+        history::write(path, &text)
+    }
+
+    /// Limits the numbers to what the window can show.
+    fn within_limits(mut self) -> Settings {
+        let finite = |value: f32, otherwise| if value.is_finite() { value } else { otherwise };
+        self.scale = finite(self.scale, 1.0).clamp(0.6, 3.0);
+        self.temperature = finite(self.temperature, 0.8).clamp(0.0, 2.0);
+        self.max_tokens = self.max_tokens.clamp(1, 1 << 20);
+        self.recent.truncate(RECENT);
+        self
+    }
+
+    /// Puts a file at the head of the recent models.
+    pub fn remember(&mut self, path: &Path) {
+        self.recent.retain(|known| known != path);
+        self.recent.insert(0, path.to_owned());
+        self.recent.truncate(RECENT);
+    }
+
+    /// Returns the sampling of the answer with this number.
+    pub fn sampling(&self, answer: u64) -> Sampling {
+        let seed = self.seed.map_or_else(random, |seed| seed.wrapping_add(answer));
+        Sampling::default().temperature(self.temperature).seed(seed)
+    }
+}
+
+/// Returns another number at each call.
+fn random() -> u64 {
+    use std::hash::{BuildHasher, RandomState};
+    RandomState::new().hash_one(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn settings_come_back_and_wild_numbers_are_limited() {
+        let folder = std::env::temp_dir().join(format!("warploom-settings-{}", std::process::id()));
+        let path = folder.join("settings.json");
+        let _ = fs::remove_dir_all(&folder);
+        assert_eq!(Settings::load(&path).unwrap(), Settings::default());
+        let mut settings = Settings { theme: Theme::Dark, seed: Some(3), ..Settings::default() };
+        for i in 0..20 {
+            settings.remember(Path::new(&format!("{i}.gguf")));
+        }
+        settings.remember(Path::new("18.gguf"));
+        assert_eq!(settings.recent[..2], [Path::new("18.gguf"), Path::new("19.gguf")]);
+        assert_eq!(settings.recent.len(), RECENT);
+        settings.save(&path).unwrap();
+        assert_eq!(Settings::load(&path).unwrap(), settings);
+        assert_eq!(settings.sampling(2).seed, 5);
+        fs::write(&path, "{\"scale\": 1e9, \"temperature\": -4}").unwrap();
+        let wild = Settings::load(&path).unwrap();
+        assert_eq!((wild.scale, wild.temperature, wild.max_tokens), (3.0, 0.0, 512));
+        fs::write(&path, "{").unwrap();
+        assert!(Settings::load(&path).unwrap_err().to_string().contains("settings.json"));
+        fs::remove_dir_all(folder).unwrap();
+    }
+}
