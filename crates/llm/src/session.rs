@@ -93,11 +93,6 @@ impl Session {
         &self.on.model
     }
 
-    /// Returns the runtime; another one after a recovery from a lost device.
-    pub fn runtime(&self) -> &Runtime {
-        &self.on.runtime
-    }
-
     /// Returns the device that the session runs on.
     pub fn device(&self) -> &Arc<dyn Device> {
         self.on.runtime.device()
