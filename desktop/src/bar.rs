@@ -24,7 +24,7 @@ impl App {
                     (None, Some(loaded)) => loaded.source.name(),
                     (None, None) => "Choose a model".into(),
                 };
-                let button = egui::Button::new(format!("{name}")).truncate();
+                let button = egui::Button::new(name.to_string()).truncate();
                 if ui.add(button).on_hover_text("Models, Ctrl+O").clicked() {
                     self.models.show();
                 }

@@ -27,6 +27,10 @@ pub struct Models {
     chosen: (Sender<PathBuf>, Receiver<PathBuf>),
 }
 
+#[cfg_attr(
+    not(feature = "system"),
+    allow(clippy::derivable_impls, reason = "channels have no default")
+)]
 impl Default for Models {
     fn default() -> Models {
         Models {
