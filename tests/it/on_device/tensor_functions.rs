@@ -1,7 +1,6 @@
 //! Functions, statistics, rearrangements, sums by index and losses of tensors, on every device.
 
-// A block that spans one axis has one range.
-#![allow(clippy::single_range_in_vec_init)]
+#![allow(clippy::single_range_in_vec_init, reason = "a block along one axis has one range")]
 
 use warploom::{DType, Tensor};
 

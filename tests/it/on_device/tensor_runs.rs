@@ -307,7 +307,7 @@ fn an_application_reads_the_memory_of_a_tensor_on_its_own_device() {
     queue.submit([encoder.finish()]);
     read.map_async(wgpu::MapMode::Read, .., |mapped| mapped.unwrap());
     gpu.poll(wgpu::PollType::wait_indefinitely()).unwrap();
-    let mapped = read.get_mapped_range(..);
+    let mapped = read.get_mapped_range(..).unwrap();
     assert_eq!(mapped.to_vec(), bytes(&[2.0, 4.0, 6.0, 8.0]));
     // No device of another provider has one.
     let cpu = Runtime::builder().device("cpu").build().unwrap();
