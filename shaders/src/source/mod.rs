@@ -7,10 +7,11 @@ mod preprocess;
 mod specialize;
 #[cfg(any(test, target_arch = "wasm32"))]
 mod stripped;
-
-use std::collections::BTreeMap;
+#[macro_use]
+mod text;
 
 use preprocess::{Source, assemble};
+use std::collections::BTreeMap;
 
 use super::catalogue::{self, Entry};
 use super::spec::{AssetSpec, Constant};
@@ -23,27 +24,6 @@ macro_rules! assets {
             $(($name, concat!("shaders/", $path), text!($path)),)*
         ];
     };
-}
-
-/// The text of a file; in a browser without its comments.
-#[cfg(not(target_arch = "wasm32"))]
-macro_rules! text {
-    ($path:literal) => {
-        include_str!(concat!("../../", $path))
-    };
-}
-
-/// The text of a file; in a browser without its comments.
-#[cfg(target_arch = "wasm32")]
-macro_rules! text {
-    ($path:literal) => {{
-        const WHOLE: &str = include_str!(concat!("../../", $path));
-        const LEFT: &[u8] = &stripped::bytes::<{ stripped::length(WHOLE) }>(WHOLE);
-        match str::from_utf8(LEFT) {
-            Ok(text) => text,
-            Err(_) => panic!("a part of a character was removed"),
-        }
-    }};
 }
 
 assets! {
