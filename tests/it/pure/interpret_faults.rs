@@ -88,8 +88,8 @@ fn a_read_of_unwritten_memory_is_found() {
         (fault.invocation.local, fault.variable.as_deref()),
         ([5, 0, 0], Some("block_scratch"))
     );
-    let from = "exp(x0 - largest) * factor;";
-    let to = "exp(x0 - largest) * factor + y[y_row + c0];";
+    let from = "output(x0, operands0, a, b);";
+    let to = "output(x0, operands0, a, b) + y[y_row + c0];";
     let (_, fault) = planted(&AssetSpec::new("softmax"), from, to);
     assert_eq!(fault.kind, FaultKind::Uninitialised, "{fault}");
     assert_eq!(fault.variable.as_deref(), Some("y"));
