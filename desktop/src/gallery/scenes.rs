@@ -148,7 +148,7 @@ impl Default for View {
     }
 }
 
-/// Depth at which f64 no longer tells pixels apart.
+/// Zoom at which neighbouring pixels have equal coordinates in f64.
 pub const DEEPEST: f64 = 1e-13;
 
 impl View {
