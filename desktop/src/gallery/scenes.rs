@@ -148,7 +148,7 @@ impl Default for View {
     }
 }
 
-/// Zoom at which neighbouring pixels have equal coordinates in f64.
+/// Smallest span of a view: below it neighbouring pixels have equal coordinates in f64.
 pub const DEEPEST: f64 = 1e-13;
 
 impl View {
