@@ -232,10 +232,10 @@ impl QuantEpilogue {
     }
 }
 
-/// Returns the number of workgroups for the segments of a product with a weight matrix: grid x
-/// times y of a `matvec_*`, x of a `matmul_*`. `rows` is the number of rows of `w` per workgroup
-/// (`ROWS`, `BN`), `segments` the numbers of evaluations and of anchors of each segment. A
-/// workgroup computes evaluations of only one segment.
+/// Returns the number of workgroups that the epilogue segments of a matrix product need: grid x
+/// times y of a `matvec_*`, grid x of a `matmul_*`. `rows` is the number of rows of `w` per
+/// workgroup (`ROWS` or `BN`). `segments` holds, for each segment, its number of evaluations and
+/// the number of anchor results that one evaluation reads. No workgroup spans two segments.
 pub fn attach_groups(rows: u32, segments: impl IntoIterator<Item = (Dim, u32)>) -> Dim {
     let groups = segments.into_iter().map(|(evaluations, anchors)| {
         (evaluations * Dim::from(anchors)).ceil_div(&Dim::from(rows))

@@ -70,9 +70,9 @@ pub struct Specialization {
 pub enum Constant {
     /// An unsigned integer.
     U32(u32),
-    /// A 32-bit float, by its bits so that specs can be compared.
+    /// A 32-bit float, stored as its bits so that specs can be compared.
     F32(u32),
-    /// A 64-bit float, by its bits; holds any value that a user gives a constant.
+    /// A 64-bit float, stored as its bits. Can hold any value that a user may set.
     F64(u64),
 }
 

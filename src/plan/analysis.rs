@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-/// Times of a plan's steps and runs on a device.
+/// Times of a plan's steps and runs on a device, in seconds.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Analysis {
     /// The device, as `provider:index`.
@@ -17,7 +17,8 @@ pub struct Analysis {
     pub steps: Vec<Spread>,
     /// Wall time of a whole run, including the downloads, without timestamps.
     pub run: Spread,
-    /// The part of `run` until the device has the work: arguments, encoding and submit on the host.
+    /// Part of `run` that the host spends before the device has the work: arguments, encoding and
+    /// submission.
     pub host: Spread,
     /// Kernel launches of one run.
     pub dispatches: u64,

@@ -104,7 +104,7 @@ enum Progress {
     Done(Result<Completion>),
 }
 
-/// Failure status of recorded work.
+/// A handle to recorded work that reports whether the work failed.
 #[derive(Clone, Debug)]
 pub struct Receipt(Arc<Batch>);
 

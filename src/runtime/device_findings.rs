@@ -79,7 +79,7 @@ impl Notebook {
         Notebook { folder: Some(folder.into()) }
     }
 
-    /// Returns the path of the file with the findings on a device; `None` without a folder.
+    /// Returns the path of the file with the findings on a device, or `None` if there is no folder.
     pub fn path(&self, device: &DriverKey) -> Option<PathBuf> {
         let name = format!("{}.json", cache_file::stem(device));
         self.folder.as_ref().map(|folder| folder.join(name))

@@ -105,18 +105,18 @@ impl ParamBlock {
 pub enum Command {
     /// Copies bytes from the host into a buffer.
     Upload {
-        /// Destination.
+        /// Destination of the bytes.
         to: SlotRange,
-        /// Source.
+        /// Source of the bytes.
         source: UploadSource,
     },
     /// One kernel launch.
     Dispatch(Dispatch),
     /// Copies between buffers; the ranges have equal sizes and do not overlap.
     Copy {
-        /// Source.
+        /// Source of the bytes.
         from: SlotRange,
-        /// Destination.
+        /// Destination of the bytes.
         to: SlotRange,
     },
     /// Fills a range with zeros.
@@ -126,7 +126,7 @@ pub enum Command {
     },
     /// Copies bytes to the host; `wait` returns them in the order of the commands.
     Download {
-        /// Source.
+        /// Source of the bytes.
         from: SlotRange,
     },
     /// Reads the device's clock; `wait` returns nanoseconds in the order of the commands.

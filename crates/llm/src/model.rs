@@ -115,12 +115,13 @@ impl Model {
         self.graph_with(&self.weights, cache, DecoderInput::Tokens, output)
     }
 
-    /// Builds the forward pass as a session runs it on a device of this kind. Weights have the
-    /// layouts that the device uses; on a CPU, the formats of the file. For a batch, the inputs of
-    /// [`Model::graph`] are followed by `rows` `[seq]` and `spans` `[seq, 2]`, i32, and preceded by
-    /// `slots` `[seq]`, i32, if the device chooses tokens; in run-ahead decoding, `tokens` is
-    /// absent. If the run extends one sequence of several, [`BASE`](super::BASE) is a further
-    /// symbol.
+    /// Builds the forward pass that a session runs on a device of this kind. Weights have the
+    /// layouts that the device uses; on a CPU, the formats of the file.
+    ///
+    /// The inputs are those of [`Model::graph`], except that run-ahead decoding has no `tokens`. A
+    /// batch adds `rows` `[seq]` and `spans` `[seq, 2]` after them, both i32. If the device chooses
+    /// tokens, `slots` `[seq]`, i32, comes first. If the run extends one of several sequences,
+    /// [`BASE`](super::BASE) is a further symbol.
     ///
     /// # Errors
     /// Same as [`Model::graph`].

@@ -28,8 +28,8 @@ pub struct EncodeOptions {
     /// Whether the file's prefix tokens, such as BOS, are put before the text unless it begins with
     /// them. [`Tokenizer::encode`] then also puts the suffix tokens after the text.
     pub add_bos: bool,
-    /// Whether the names of control tokens in the text become these tokens, as a chat template
-    /// needs; otherwise they are plain text.
+    /// Whether names of control tokens in the text are parsed as those tokens, as chat templates
+    /// require. Otherwise they are plain text.
     pub parse_special: bool,
 }
 

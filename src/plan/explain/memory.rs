@@ -32,11 +32,11 @@ pub struct Memory {
 /// One arena buffer for intermediates.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ArenaBuffer {
-    /// Its name in the recording.
+    /// Name in the recording.
     pub name: String,
     /// Its size in bytes.
     pub bytes: u64,
-    /// Its tensors, by offset, then by step.
+    /// The tensors in it, sorted by offset, then by first step.
     pub tensors: Vec<Placed>,
 }
 

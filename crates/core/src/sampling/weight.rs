@@ -54,7 +54,8 @@ pub fn bounded_scale(scale: f32) -> f32 {
 }
 
 /// Returns the weight of a token with this key, relative to the key `best`: [`ONE`] for the best
-/// token, 0 from 32 halvings on. `scale` must come from [`bounded_scale`].
+/// token, and 0 if the weight would be `2^-32` of that or less. `scale` must come from
+/// [`bounded_scale`].
 pub fn weight(best: u32, key: u32, scale: f32) -> u32 {
     if key <= FORBIDDEN {
         return 0;

@@ -55,8 +55,8 @@ pub const CUDA_FLAGS: [&str; 5] =
 /// and `-cl-unsafe-math-optimizations` must not be added.
 pub const OPENCL_FLAGS: [&str; 1] = ["-cl-std=CL1.2"];
 
-/// `-cl-std` for text whose [`Translated::extensions`] name sub-groups, which need OpenCL C 2.0 or
-/// later.
+/// `clBuildProgram` options that replace [`OPENCL_FLAGS`] if [`Translated::extensions`] lists
+/// sub-groups, which need OpenCL C 2.0 or later.
 pub const OPENCL_SUBGROUP_FLAGS: [&str; 1] = ["-cl-std=CL3.0"];
 
 /// Handling of an index outside its array, vector or matrix.
@@ -100,8 +100,8 @@ pub struct Options {
     /// How subgroup operations are translated to OpenCL C.
     pub subgroups: Subgroups,
     /// Whether the threads of a subgroup return from the kernel together, as WGSL's uniformity
-    /// rules require before a subgroup operation: CUDA C then reduces a warp without testing for
-    /// returned lanes.
+    /// rules require before a subgroup operation. If so, the CUDA C reduces a warp without testing
+    /// for returned lanes.
     pub returns_together: bool,
     /// Whether compilers may hoist storage reads, above barriers too: no other pointer aliases the
     /// written buffers, and threads do not communicate through storage. In CUDA C such a kernel
