@@ -296,7 +296,7 @@ impl Choice {
         self.fixed_seed().unwrap_or_else(another_seed)
     }
 
-    /// Returns the given seed; `None` if it is absent or -1.
+    /// Returns the given seed, or `None` if it is absent or -1.
     pub(crate) fn fixed_seed(&self) -> Option<u64> {
         self.seed.and_then(Seed::fixed)
     }

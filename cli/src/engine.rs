@@ -375,7 +375,7 @@ impl Loaded {
     }
 
     /// Times batched decoding: `tokens` tokens for each sequence after a prompt, after warm-up runs
-    /// for `busy`. `None` if the session has one sequence.
+    /// for `busy`. Returns `None` if the session has one sequence.
     fn bench_each(
         &mut self,
         ids: &[u32],

@@ -56,7 +56,7 @@ pub(crate) fn run(args: &GenerateArgs) -> anyhow::Result<Exit> {
     Ok(if interrupt::asked() { Exit::Interrupted } else { Exit::Done })
 }
 
-/// Returns the number of tokens of a short prompt, for prewarming; `None` for a long one, which
+/// Returns the number of tokens of a short prompt, for prewarming, or `None` for a long one, which
 /// would take too long to tokenise twice.
 fn tokens_of(model: &Model, prompt: &str) -> Option<usize> {
     let options = EncodeOptions::default().add_bos(true).parse_special(true);

@@ -78,8 +78,8 @@ fn parts(mut from: impl Read + Send + 'static) -> Receiver<Part> {
     receive
 }
 
-/// Returns all chunks as text, without a final line break such as `echo` adds; `None` if the first
-/// chunk does not arrive within `wait`.
+/// Returns all chunks as text, without a final line break such as `echo` adds, or `None` if the
+/// first chunk does not arrive within `wait`.
 fn whole(parts: &Receiver<Part>, wait: Option<Duration>) -> anyhow::Result<Option<String>> {
     let mut bytes = Vec::new();
     let mut first = wait;

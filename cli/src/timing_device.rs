@@ -132,7 +132,7 @@ impl Device for Clocked {
 }
 
 /// Returns the fraction of the time from the first begin to the last end that lies in none of the
-/// intervals; they are in order. `None` for fewer than two.
+/// intervals; they are in order. Returns `None` for fewer than two.
 fn idle_share(done: &[(u64, u64)]) -> Option<f64> {
     let (Some((begin, _)), Some((_, end)), 2..) = (done.first(), done.last(), done.len()) else {
         return None;

@@ -30,8 +30,8 @@ impl SplitArgMax {
     }
 }
 
-/// Returns the number of slices per row and of columns per slice. `None` if the row length varies
-/// within the shape class or does not divide into slices of at least [`LEAST_COLUMNS`].
+/// Returns the number of slices per row and of columns per slice. Returns `None` if the row length
+/// varies within the shape class or does not divide into slices of at least [`LEAST_COLUMNS`].
 fn cut(query: &Query) -> Option<(u64, u64)> {
     let columns = query.operands.first()?.shape.dims().last()?.as_const()?;
     let columns = u64::try_from(columns).ok()?;

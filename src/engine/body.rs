@@ -119,7 +119,7 @@ impl Body {
     /// for writing.
     ///
     /// # Errors
-    /// Invalid, for an offset or a stride that does not fit 32 bits.
+    /// Invalid for an offset or a stride that does not fit in 32 bits.
     pub fn expr(
         &self,
         merged: &Merged,
@@ -161,7 +161,7 @@ impl Body {
     /// Adds a launch of the body as a generated kernel with this schedule.
     ///
     /// # Errors
-    /// Unsupported, if more than six dimensions remain after merging. Otherwise same as
+    /// Unsupported if more than six dimensions remain after merging. Otherwise same as
     /// [`Body::expr`] and [`Lowering::step`].
     pub fn launch(&self, out: &mut Lowering, schedule: Schedule) -> Result<()> {
         let merged = self.merged(&[]);

@@ -68,8 +68,8 @@ pub enum Verdict {
 /// lowest order among all engines that apply.
 ///
 /// # Errors
-/// Unsupported, with each engine's reason, if none applies or the forced one does not.
-/// Invalid, for a knob value that an applicable engine does not accept.
+/// Unsupported, with each engine's reason, if none applies or the forced one does not. Invalid for
+/// a knob value that an applicable engine does not accept.
 pub fn choose<'e>(
     engines: impl Iterator<Item = &'e dyn Engine>,
     wishes: &Wishes,

@@ -115,7 +115,7 @@ fn plain(body: &Body, out: &mut Lowering) -> Result<()> {
 /// Adds a launch that copies `from` to `to`, a view of the same shape and type.
 ///
 /// # Errors
-/// Unsupported, if more than six dimensions remain after merging.
+/// Unsupported if more than six dimensions remain after merging.
 pub fn copy(from: &View, to: &View, out: &mut Lowering) -> Result<()> {
     let mut body = Body::over(std::slice::from_ref(from), to);
     body.push(Value::Input(0));

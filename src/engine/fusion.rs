@@ -176,7 +176,7 @@ impl Fusion {
     /// matrix, which also gets the rows of `w` of each segment as parameters.
     ///
     /// # Errors
-    /// Invalid, for an offset, stride or size that does not fit 32 bits.
+    /// Invalid for an offset, stride or size that does not fit in 32 bits.
     pub fn attach(&self, linear: bool) -> Result<LoweredFusion> {
         let (reads, writes) = (self.reads(), self.writes());
         let mut attachment = KernelFusion::default();

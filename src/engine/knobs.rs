@@ -72,7 +72,7 @@ impl KnobValues {
     /// Checks every value against the knobs of an engine for a query.
     ///
     /// # Errors
-    /// Invalid, for a value that is not allowed, listing the allowed ones; or for an unknown knob,
+    /// Invalid for a value that is not allowed, listing the allowed ones; or for an unknown knob,
     /// listing the knobs of the engine.
     pub(super) fn check(&self, engine: &EngineId, knobs: &[Knob]) -> Result<()> {
         for (name, value) in &self.0 {

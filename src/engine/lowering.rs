@@ -81,7 +81,7 @@ impl View {
     }
 
     /// Returns the view as contiguous rows along the last axis: number of rows, row length and row
-    /// stride in elements. `None` if the rows have no common stride.
+    /// stride in elements. Returns `None` if the rows have no common stride.
     pub fn as_rows(&self) -> Option<(Dim, Dim, Dim)> {
         let Some(last) = self.shape.rank().checked_sub(1) else {
             return Some((Dim::new(1), Dim::new(1), Dim::new(1)));
@@ -202,7 +202,7 @@ impl Lowering<'_> {
     /// Adds a temporary with elements of a type and returns a view of it.
     ///
     /// # Errors
-    /// Invalid, if the size is unbounded or does not fit 64 bits.
+    /// Invalid if the size is unbounded or does not fit in 64 bits.
     pub fn temp(&mut self, name: String, shape: &Shape, dtype: DType) -> Result<View> {
         let bytes = tensor_bytes(self.class, shape, dtype)?;
         self.tensors.push(Tensor { name, role: TensorRole::Intermediate, bytes });
@@ -213,7 +213,7 @@ impl Lowering<'_> {
     /// Adds `count` counter words, zero before a run; the kernels that write them reset them.
     ///
     /// # Errors
-    /// Invalid, if `count` is unbounded or the size does not fit 64 bits.
+    /// Invalid if `count` is unbounded or the size does not fit in 64 bits.
     pub fn counters(&mut self, name: String, count: &Dim) -> Result<TensorId> {
         let bytes = tensor_bytes(self.class, &Shape::new([count.clone()]), DType::U32)?;
         self.tensors.push(Tensor { name, role: TensorRole::Counters, bytes });
@@ -355,8 +355,8 @@ impl Lowering<'_> {
     /// Adds the launch of a kernel, with words, tensors and workgroups in the kernel's order.
     ///
     /// # Errors
-    /// Unsupported, if a tensor is larger than one binding of the device, or if the grid exceeds
-    /// the device's limit along an axis.
+    /// Unsupported if a tensor is larger than one binding of the device, or if the grid exceeds the
+    /// device's limit along an axis.
     pub fn step(
         &mut self,
         kernel: KernelSpec,
@@ -394,7 +394,7 @@ impl Lowering<'_> {
 /// Returns the maximum bytes of a tensor in a shape class, as a nonzero multiple of [`GRANULE`].
 ///
 /// # Errors
-/// Invalid, if the size is unbounded or does not fit 64 bits.
+/// Invalid if the size is unbounded or does not fit in 64 bits.
 pub fn tensor_bytes(class: &ShapeClass, shape: &Shape, dtype: DType) -> Result<u64> {
     let mut bytes = dtype.bytes();
     for dim in shape.dims() {
@@ -424,7 +424,7 @@ impl Call {
     /// Sets a parameter to a size.
     ///
     /// # Errors
-    /// Invalid, for a constant that does not fit 32 bits.
+    /// Invalid for a constant that does not fit in 32 bits.
     pub fn dim(mut self, name: &'static str, value: &Dim) -> Result<Call> {
         self.params.push((name, Word::dim(value)?));
         Ok(self)

@@ -178,7 +178,7 @@ impl Query<'_> {
     /// Returns the maximum of a dimension in the shape class.
     ///
     /// # Errors
-    /// Invalid, for a symbol without a range.
+    /// Invalid for a symbol without a range.
     pub fn upper(&self, dim: &crate::base::Dim) -> Result<u64> {
         self.class.upper(dim)
     }
@@ -316,7 +316,7 @@ pub trait Engine: Send + Sync {
         Err("has no f16 output epilogue".into())
     }
 
-    /// Returns the layout in which it reads the first operand if an earlier kernel quantises it;
+    /// Returns the layout in which it reads the first operand if an earlier kernel quantises it, or
     /// `None` if it reads that operand unquantised only.
     fn takes(&self, _query: &Query) -> Option<PreparedLayout> {
         None

@@ -24,7 +24,7 @@ impl PackEngine {
     /// Creates the engine of a pack.
     ///
     /// # Errors
-    /// Invalid, if the manifest implements no operation.
+    /// Invalid if the manifest implements no operation.
     pub fn new(pack: Pack) -> Result<Arc<PackEngine>> {
         if pack.operation().is_none() {
             return Err(Error::invalid(format!(

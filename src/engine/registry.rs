@@ -77,7 +77,7 @@ impl Registry {
     /// Adds an engine.
     ///
     /// # Errors
-    /// Invalid, if its id is registered already.
+    /// Invalid if its id is registered already.
     pub fn add(&mut self, engine: Arc<dyn Engine>) -> Result<()> {
         if self.get(engine.id()).is_some() {
             return Err(Error::invalid(format!("engine {} is already registered", engine.id())));

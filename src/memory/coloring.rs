@@ -98,7 +98,7 @@ fn apart(steps: &[Access], which: &[usize]) -> Vec<Vec<usize>> {
     apart
 }
 
-/// Returns the cost and the buffers of the best colouring that a beam of `width` states finds;
+/// Returns the cost and the buffers of the best colouring that a beam of `width` states finds, or
 /// `None` if no state has a free buffer for some tensor. With `by_size`, states with different
 /// buffer sizes are distinct.
 fn beam(

@@ -9,8 +9,8 @@ pub struct Access {
     pub writes: Vec<usize>,
 }
 
-/// Returns the indices of the first and last steps that touch each of `count` tensors; `None` if no
-/// step does. Tensors in `kept` live one step past the last step.
+/// Returns the indices of the first and last steps that touch each of `count` tensors, or `None` if
+/// no step does. Tensors in `kept` live one step past the last step.
 ///
 /// # Panics
 /// Panics if a tensor index in `steps` or `kept` is not below `count`.

@@ -87,7 +87,7 @@ impl Pool {
         self.shared.trim(&mut self.shared.state());
     }
 
-    /// Returns the budget in bytes; `None` if only the device's own limit applies.
+    /// Returns the budget in bytes, or `None` if only the device's own limit applies.
     pub fn budget(&self) -> Option<u64> {
         self.shared.budget
     }

@@ -153,7 +153,7 @@ fn constant(builder: &mut PlanBuilder, node: &Node, words: &[u32]) -> View {
     view
 }
 
-/// Returns the view of `operand` through an alias node; `None` if strides cannot express it.
+/// Returns the view of `operand` through an alias node, or `None` if strides cannot express it.
 pub(super) fn seen_as(operand: &View, node: &Node) -> Option<View> {
     let layout = match &node.op {
         Op::Transpose(perm) => Layout {

@@ -32,7 +32,7 @@ impl Bindings {
     /// for which the caller supplies buffers.
     ///
     /// # Errors
-    /// Invalid, if the symbols do not fit the plan, or if an input or buffer is missing, of the
+    /// Invalid if the symbols do not fit the plan, or if an input or buffer is missing, of the
     /// wrong size, unknown or shared with one that is written; the message names it.
     pub fn resolve(mut self, plan: &Plan, open: &[u32]) -> Result<Args> {
         self.resolve_inner(plan, open).map_err(|e| e.context(format_args!("plan {}", plan.name)))
@@ -132,8 +132,8 @@ impl Plan {
         arena.map(|(_, slot)| slot.bytes).collect()
     }
 
-    /// Returns the size in bytes of the buffer for a bound input or output, a weight or a state;
-    /// `None` if the plan has no such slot.
+    /// Returns the size in bytes of the buffer for a bound input or output, a weight or a state.
+    /// Returns `None` if the plan has no such slot.
     pub fn slot_bytes(&self, role: &SlotRole) -> Option<u64> {
         let place = self.slots.iter().position(|slot| slot == role)?;
         Some(self.recording.slots[place].bytes)

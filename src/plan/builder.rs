@@ -129,7 +129,7 @@ impl<'a> PlanBuilder<'a> {
     /// Runs every pass up to and including `pass`.
     ///
     /// # Errors
-    /// Invalid, for a pass that does not exist. Otherwise, the error of the pass that fails.
+    /// Invalid for a pass that does not exist. Otherwise, the error of the pass that fails.
     pub(super) fn after(mut self, pass: &str) -> Result<PlanBuilder<'a>> {
         let last = PASSES.iter().position(|known| known.name == pass);
         let last = last.ok_or_else(|| Error::invalid(format!("no pass {pass:?}")))?;

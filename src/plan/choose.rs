@@ -55,7 +55,7 @@ fn tuned<'o>(builder: &PlanBuilder<'o>) -> Option<&'o Arc<TunedChoices>> {
 /// Chooses an engine for a group as [`choose`] does, but without tuned choices.
 ///
 /// # Errors
-/// Unsupported, if no engine can execute the group, or the forced one cannot.
+/// Unsupported if no engine can execute the group, or the forced one cannot.
 pub(super) fn estimated(builder: &PlanBuilder, group: &Group, label: &str) -> Result<Choice> {
     choice(builder, group, label, None)
 }

@@ -24,7 +24,7 @@ impl Plan {
     /// Serialises the plan to the bytes of a plan file. Equal plans yield equal bytes.
     ///
     /// # Errors
-    /// Invalid, if [`Plan::verify`] rejects the plan: only a loadable plan is saved.
+    /// Invalid if [`Plan::verify`] rejects the plan: only a loadable plan is saved.
     pub fn save(&self) -> Result<Vec<u8>> {
         self.verify()?;
         PLAN.write(self)
@@ -47,7 +47,7 @@ impl PartitionedPlan {
     /// Serialises the plan to the bytes of a plan file. Equal plans yield equal bytes.
     ///
     /// # Errors
-    /// Invalid, if [`PartitionedPlan::verify`] rejects the plan.
+    /// Invalid if [`PartitionedPlan::verify`] rejects the plan.
     pub fn save(&self) -> Result<Vec<u8>> {
         self.verify()?;
         PARTITIONED.write(self)

@@ -44,7 +44,7 @@ pub(super) fn fuse_quant(builder: &mut PlanBuilder) -> Result<()> {
 /// Finds the engine for the product in group `at` if the producer of its first operand quantises
 /// it, and the layout that this engine reads: the one with the best estimate if it reads int8 rows,
 /// else the tuned engine that the plan has already (no choice is returned), else the one with the
-/// best estimate. `None` if the engine found reads neither int8 nor f16 rows.
+/// best estimate. Returns `None` if the engine found reads neither int8 nor f16 rows.
 fn consumer(builder: &PlanBuilder, at: usize) -> Result<Option<(Option<Choice>, PreparedLayout)>> {
     let own = &builder.choices[at];
     let codes = PreparedCodes { codes: TensorId(u32::MAX), at: 0, words: 0 };
@@ -109,7 +109,7 @@ fn offer(builder: &PlanBuilder, at: usize) -> Option<Offer> {
 /// the prepared operand, or `None` if the producer does not support it.
 ///
 /// # Errors
-/// Invalid, if the number of rows is unbounded.
+/// Invalid if the number of rows is unbounded.
 fn accept(
     builder: &mut PlanBuilder,
     offer: &Offer,
@@ -261,8 +261,8 @@ fn supports_quant_epilogue(builder: &mut PlanBuilder, at: usize, group: &Group) 
     able
 }
 
-/// Returns a group as it runs in isolation: without a prepared operand or quant epilogue. `None` if
-/// int8 rows link it to another group, since the engines of both are chosen together.
+/// Returns a group as it runs in isolation: without a prepared operand or quant epilogue. Returns
+/// `None` if int8 rows link it to another group, since the engines of both are chosen together.
 pub(super) fn alone(group: &Group) -> Option<Group> {
     let mut group = group.clone();
     if matches!(group.given.take(), Some(PreparedOperand::Codes(_))) {
@@ -311,7 +311,7 @@ fn reads(builder: &PlanBuilder, group: &Group, codes: TensorId, tensor: TensorId
 }
 
 /// Returns the fusion around a group's anchor; if it has no segment, with one that stores the
-/// result. `None` if it has several segments.
+/// result. Returns `None` if it has several segments.
 fn with_segment(builder: &PlanBuilder, group: &Group) -> Option<Fused> {
     let fused = group.fused.clone().unwrap_or_else(|| Fused {
         fusion: Fusion::default(),

@@ -88,7 +88,7 @@ pub(super) fn is_copy(builder: &PlanBuilder, group: &Group) -> bool {
 /// Returns the engine that the caller forces for a node of the group, if any.
 ///
 /// # Errors
-/// Unsupported, if several engines are forced for nodes of the group.
+/// Unsupported if several engines are forced for nodes of the group.
 pub(super) fn forced<'o>(builder: &PlanBuilder<'o>, group: &Group) -> Result<Option<&'o EngineId>> {
     let options = builder.options;
     let mut found: Option<(&Selector, &EngineId)> = None;

@@ -355,7 +355,7 @@ impl Plan {
     /// Plans a graph for a shape class and a device.
     ///
     /// # Errors
-    /// Invalid, for a graph that does not verify, a symbol that the class does not bound, or an
+    /// Invalid for a graph that does not verify, a symbol that the class does not bound, or an
     /// invalid option. Unsupported, naming the node, if no engine executes it on such a device.
     pub fn new(
         graph: &Graph,
@@ -389,7 +389,7 @@ impl Plan {
     /// download consists of whole words.
     ///
     /// # Errors
-    /// Invalid, for a symbol without a value.
+    /// Invalid for a symbol without a value.
     pub(crate) fn cut_downloads(
         &self,
         symbols: &SymbolValues,

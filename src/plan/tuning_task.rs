@@ -53,7 +53,7 @@ impl Task {
         engine.map(|engine| engine.knobs(&query)).unwrap_or_default()
     }
 
-    /// Returns the compute mode of a GEMM with a weight, or of attention; `None` for other
+    /// Returns the compute mode of a GEMM with a weight, or of attention. Returns `None` for other
     /// operations.
     pub fn mode(&self) -> Option<ComputeMode> {
         self.piece.op.mode()
@@ -62,7 +62,7 @@ impl Task {
     /// Lowers the task by an engine with these knob values.
     ///
     /// # Errors
-    /// Invalid, for an unknown engine or values that it does not accept. Unsupported, if it cannot
+    /// Invalid for an unknown engine or values that it does not accept. Unsupported if it cannot
     /// execute the task. Otherwise same as [`Engine::lower`].
     pub fn trial(
         &self,

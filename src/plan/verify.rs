@@ -30,7 +30,7 @@ impl Plan {
     /// fits the device it names. Plans from [`Plan::new`] pass; a file may hold anything.
     ///
     /// # Errors
-    /// Invalid, naming the fault and its place; unsupported, if it does not fit its own device.
+    /// Invalid, naming the fault and its place; unsupported if it does not fit its own device.
     pub fn verify(&self) -> Result<()> {
         self.profile.check().map_err(|what| invalid(format!("profile: {what}")))?;
         let ranges = self.class.ranges();
@@ -296,7 +296,7 @@ fn invalid(what: impl Into<String>) -> Error {
     Error::invalid(what)
 }
 
-/// Returns why a spec cannot be examined at all; `None` if it can.
+/// Returns why a spec cannot be examined at all, or `None` if it can.
 fn kernel_fault(spec: &KernelSpec) -> Option<String> {
     match spec {
         KernelSpec::Asset(asset) => {
@@ -329,7 +329,7 @@ fn kernel_fault(spec: &KernelSpec) -> Option<String> {
     }
 }
 
-/// Returns why the body of a generated kernel is malformed; `None` if it is not.
+/// Returns why the body of a generated kernel is malformed, or `None` if it is not.
 fn body_fault(body: &FusedExpr, anchors: u32) -> Option<String> {
     let (inputs, outputs, values) = (body.inputs.len(), body.outputs.len(), body.values.len());
     if body.rank > MAX_RANK || inputs.max(outputs) > MAX_OPERANDS {

@@ -230,7 +230,7 @@ impl DeviceTensors {
         self.places.insert(name.into(), place);
     }
 
-    /// Returns the memory of a weight or state; `None` if the name is unknown.
+    /// Returns the memory of a weight or state. Returns `None` if the name is unknown.
     pub fn get(&self, name: &str) -> Option<BufferRange> {
         self.places.get(name).map(Place::range)
     }

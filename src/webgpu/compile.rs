@@ -167,7 +167,7 @@ impl WebGpuDevice {
         })
     }
 
-    /// Returns the layout for a kernel that must be compiled; `None` if it already is.
+    /// Returns the layout for a kernel that must be compiled, or `None` if it already is.
     fn asked(&self, spec: &KernelSpec) -> Result<Option<Arc<Layout>>> {
         if self.state().kernels.contains_key(spec) {
             return Ok(None);

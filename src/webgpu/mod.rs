@@ -117,15 +117,15 @@ impl Provider {
         descriptor_of(profile::features_of(adapter), adapter.limits())
     }
 
-    /// Returns the `wgpu::Device` of a device of this provider; `None` for other devices. The
+    /// Returns the `wgpu::Device` of a device of this provider, or `None` for other devices. The
     /// provider keeps using it, so the caller must not map or destroy buffers of the provider.
     pub fn gpu_of(device: &dyn Device) -> Option<wgpu::Device> {
         Some(as_webgpu(device)?.gpu.clone())
     }
 
-    /// Returns the `wgpu::Buffer` that holds a range, to read it in a render pass without a copy;
-    /// `None` for a device of another provider, and for a freed buffer. Work of the provider that
-    /// the caller reads must have been submitted, and it must not free or overwrite the range
+    /// Returns the `wgpu::Buffer` that holds a range, to read it in a render pass without a copy,
+    /// or `None` for a device of another provider, and for a freed buffer. Work of the provider
+    /// that the caller reads must have been submitted, and it must not free or overwrite the range
     /// before the caller's submit. The buffer has the usages `STORAGE`, `COPY_SRC` and `COPY_DST`.
     pub fn buffer_of(device: &dyn Device, range: BufferRange) -> Option<wgpu::Buffer> {
         Some(as_webgpu(device)?.state().buffer(range).ok()?.gpu.clone())

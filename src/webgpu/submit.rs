@@ -202,7 +202,7 @@ impl<'a> Encoder<'a> {
         }
     }
 
-    /// Returns the buffer of a range; `None` if the range is empty.
+    /// Returns the buffer of a range, or `None` if the range is empty.
     fn buffer(&self, range: BufferRange) -> Option<&'a wgpu::Buffer> {
         let buffers = self.buffers;
         let buffer = buffers.get(range.buffer.index, range.buffer.generation)?;

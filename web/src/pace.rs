@@ -47,8 +47,8 @@ impl Tasks {
     }
 }
 
-/// Returns a future that is ready in a later task of the event loop; `None` if the environment has
-/// no message channels.
+/// Returns a future that is ready in a later task of the event loop, or `None` if the environment
+/// has no message channels.
 fn next_task() -> Option<JsFuture> {
     TASKS.with(|tasks| {
         let tasks = tasks.as_ref()?;

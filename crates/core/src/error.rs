@@ -109,42 +109,43 @@ impl Error {
         Error::new(self.0.kind, message)
     }
 
-    /// Whether memory, or a memory budget, was exhausted.
+    /// Returns whether memory, or a memory budget, was exhausted.
     pub fn is_out_of_memory(&self) -> bool {
         self.0.kind == Kind::OutOfMemory
     }
 
-    /// Whether the device is lost and must be reopened.
+    /// Returns whether the device is lost and must be reopened.
     pub fn is_device_lost(&self) -> bool {
         self.0.kind == Kind::DeviceLost
     }
 
-    /// Whether the request is valid but not supported here.
+    /// Returns whether the request is valid but not supported here.
     pub fn is_unsupported(&self) -> bool {
         self.0.kind == Kind::Unsupported
     }
 
-    /// Whether a file is invalid: truncated, malicious, or in the wrong format.
+    /// Returns whether a file is invalid: truncated, malicious, or in the wrong format.
     pub fn is_bad_file(&self) -> bool {
         self.0.kind == Kind::BadFile
     }
 
-    /// Whether a kernel failed to compile.
+    /// Returns whether a kernel failed to compile.
     pub fn is_compile(&self) -> bool {
         self.0.kind == Kind::Compile
     }
 
-    /// Whether a system operation failed, such as a file read or write or a network transfer.
+    /// Returns whether a system operation failed, such as a file read or write or a network
+    /// transfer.
     pub fn is_io(&self) -> bool {
         self.0.kind == Kind::Io
     }
 
-    /// Whether a device failed other than by running out of memory or being lost.
+    /// Returns whether a device failed other than by running out of memory or being lost.
     pub fn is_device(&self) -> bool {
         self.0.kind == Kind::Device
     }
 
-    /// Whether the caller's input is invalid.
+    /// Returns whether the caller's input is invalid.
     pub fn is_invalid(&self) -> bool {
         self.0.kind == Kind::Invalid
     }

@@ -249,7 +249,7 @@ impl<'a> Call<'a> {
         self.range::<T>(binding, offset, len).map(|_| ())
     }
 
-    /// Whether element `offset` of a binding has the address of the first element of `out`.
+    /// Returns whether element `offset` of a binding has the address of the first element of `out`.
     pub(super) fn shares_start<T: Element>(
         &self,
         binding: usize,

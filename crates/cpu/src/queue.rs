@@ -287,7 +287,7 @@ impl Tables {
         (self.last, Ticket(self.last << 1 | u64::from(has_results)))
     }
 
-    /// Whether a submit was executed; true for a ticket that was never issued.
+    /// Returns whether a submit was executed; true for a ticket that was never issued.
     fn is_done(&self, ticket: Ticket) -> bool {
         let number = ticket.0 >> 1;
         number <= self.done || number > self.last

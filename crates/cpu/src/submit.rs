@@ -166,7 +166,7 @@ impl Run<'_> {
         }
     }
 
-    /// Returns the memory of a range within the buffer of a slot; `None` if it is empty.
+    /// Returns the memory of a range within the buffer of a slot, or `None` if it is empty.
     fn span(&self, range: BufferRange) -> Option<Span> {
         let slots = self.resolved.slots();
         let slot = slots.iter().position(|slot| slot.buffer == range.buffer)?;

@@ -197,7 +197,7 @@ impl Calibration {
         }
     }
 
-    /// Whether every constant has its default.
+    /// Returns whether every constant has its default.
     pub(super) fn is_default(&self) -> bool {
         *self == Calibration::new()
     }

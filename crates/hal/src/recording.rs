@@ -83,7 +83,7 @@ fn word_from(value: i64, dim: &Dim) -> Result<u32> {
 }
 
 impl ParamBlock {
-    /// Whether the block is the same for every submit.
+    /// Returns whether the block is the same for every submit.
     pub fn is_static(&self) -> bool {
         self.0.iter().all(|word| matches!(word, Word::Bits(_)))
     }

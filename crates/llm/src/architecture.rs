@@ -119,7 +119,7 @@ impl Architecture {
         ..PLAIN
     };
 
-    /// Returns the architecture with this name; `None` if it is not supported.
+    /// Returns the architecture with this name, or `None` if it is not supported.
     pub fn of(name: &str) -> Option<&'static Architecture> {
         ALL.iter().find(|row| row.name == name)
     }

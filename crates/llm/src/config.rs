@@ -183,8 +183,8 @@ impl Config {
         Ok(config)
     }
 
-    /// Returns the number of keys that a token attends to in this layer, including its own; `None`
-    /// if the layer has no window.
+    /// Returns the number of keys that a token attends to in this layer, including its own, or
+    /// `None` if the layer has no window.
     pub fn window(&self, layer: usize) -> Option<u32> {
         let Window { size, period } = self.window?;
         let sees_all = period.is_some_and(|period| (layer + 1).is_multiple_of(period));

@@ -3,7 +3,7 @@
 use warploom::{Error, Result};
 use warploom_models::gguf::{Gguf, Value};
 
-/// Returns a metadata string; `None` if the key is missing or has a different type, which other
+/// Returns a metadata string, or `None` if the key is missing or has a different type, which other
 /// checks report.
 fn text<'a>(file: &'a Gguf, key: &str) -> Option<&'a str> {
     match file.value(key) {

@@ -11,7 +11,7 @@ pub(super) const ROPE_FREQUENCIES: &str = "rope.frequencies";
 /// Tensor name of the table for sliding-window layers, if these have their own frequencies.
 pub(super) const LOCAL_ROPE_FREQUENCIES: &str = "rope.frequencies.local";
 
-/// Whether the tensor with this name is a table that [`table`] computes.
+/// Returns whether the tensor with this name is a table that [`table`] computes.
 pub(super) fn is_table(name: &str) -> bool {
     matches!(name, ROPE_FREQUENCIES | LOCAL_ROPE_FREQUENCIES)
 }
@@ -62,7 +62,7 @@ impl Config {
     }
 
     /// Returns the rotary frequencies of the layers for which [`Config::is_local`] is true,
-    /// `[rope_dim / 2]`; `None` if there are no such frequencies. Unlike
+    /// `[rope_dim / 2]`, or `None` if there are no such frequencies. Unlike
     /// [`Config::rope_frequencies`], they are never scaled or divided by factors.
     pub fn local_rope_frequencies(&self) -> Option<Vec<f32>> {
         let base = self.local_rope_base?;

@@ -28,8 +28,8 @@ pub fn smollm2_135m() -> Config {
 }
 
 /// Returns the config of Qwen2.5-0.5B: 24 layers, 14 query heads, 2 key and value heads, biases on
-/// q, k and v, and a separate output matrix as in the Coder variant. `None` if the architecture is
-/// not supported.
+/// q, k and v, and a separate output matrix as in the Coder variant. Returns `None` if the
+/// architecture is not supported.
 pub fn qwen2_5_0_5b() -> Option<Config> {
     Some(Config {
         architecture: Architecture::of("qwen2")?,
@@ -48,8 +48,8 @@ pub fn qwen2_5_0_5b() -> Option<Config> {
 }
 
 /// Returns the config of Gemma 3 270M: 18 layers, 4 query heads, one key and value head, head size
-/// 256, and windows of 512 keys in five of every six layers. `None` if the architecture is not
-/// supported.
+/// 256, and windows of 512 keys in five of every six layers. Returns `None` if the architecture is
+/// not supported.
 pub fn gemma3_270m() -> Option<Config> {
     Some(Config {
         architecture: Architecture::of("gemma3")?,

@@ -48,7 +48,7 @@ impl TensorInfo {
         self.dtype.to_string()
     }
 
-    /// Returns the storage format; `None` if tensors of this type are not supported as weights.
+    /// Returns the storage format, or `None` if tensors of this type are not supported as weights.
     pub fn format(&self) -> Option<Format> {
         match self.dtype {
             Dtype::F32 => Some(Format::F32),

@@ -81,8 +81,8 @@ impl Answer<'_> {
         chunk
     }
 
-    /// Returns the first object of a chat stream, with the role. `None` for completions, whose
-    /// streams begin with text.
+    /// Returns the first object of a chat stream, with the role. Returns `None` for completions,
+    /// whose streams begin with text.
     pub(super) fn first(&self) -> Option<Value> {
         let delta = json!({ "role": "assistant", "content": "" });
         let choice = json!({ "index": 0, "delta": delta, "logprobs": null, "finish_reason": null });

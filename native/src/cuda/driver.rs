@@ -72,7 +72,7 @@ pub(super) fn convert(what: &str, error: DriverError) -> Error {
     }
 }
 
-/// Whether CUDA returns this error for every later call of the process.
+/// Returns whether CUDA returns this error for every later call of the process.
 pub(super) fn is_loss(error: DriverError) -> bool {
     use sys::CUresult::*;
     matches!(

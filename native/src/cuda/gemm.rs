@@ -102,7 +102,7 @@ impl Numbers {
         })
     }
 
-    /// Whether the result is empty.
+    /// Returns whether the result is empty.
     pub(super) fn is_empty(&self) -> bool {
         self.batch == 0 || self.m == 0 || self.n == 0
     }

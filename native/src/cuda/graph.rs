@@ -35,8 +35,8 @@ pub(super) struct Turn {
 }
 
 impl Turn {
-    /// Whether it may start before the previous launch is complete. A kernel that waits only at its
-    /// end requires that the previous launch has waited for all earlier ones.
+    /// Returns whether it may start before the previous launch is complete. A kernel that waits
+    /// only at its end requires that the previous launch has waited for all earlier ones.
     fn may_overlap(self, before: Turn) -> bool {
         self.waits && (!self.overlaps_previous || before.allows_overlap)
     }
@@ -193,7 +193,7 @@ impl Graph {
     }
 }
 
-/// Whether one of these launches is empty.
+/// Returns whether one of these launches is empty.
 fn has_nothing(grids: &[[u32; 3]]) -> bool {
     grids.iter().any(|grid| grid.contains(&0))
 }

@@ -150,8 +150,8 @@ impl std::ops::DerefMut for PinnedBytes {
     }
 }
 
-/// Whether the driver reports these bytes as pinned memory, whatever allocated them. A context must
-/// be current.
+/// Returns whether the driver reports these bytes as pinned memory, whatever allocated them. A
+/// context must be current.
 pub(super) fn is_pinned(bytes: &[u8]) -> bool {
     let known = |byte: Option<&u8>| {
         let Some(byte) = byte else { return false };

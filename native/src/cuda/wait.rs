@@ -43,15 +43,15 @@ impl State {
         self.retired.retain(|(ticket, _)| *ticket > done);
     }
 
-    /// Whether the stream holds only uploads: all submits are complete, and no peer copy is
+    /// Returns whether the stream holds only uploads: all submits are complete, and no peer copy is
     /// pending.
     pub(super) fn is_idle(&self) -> bool {
         let done = |event: &Event| event.is_done().unwrap_or(false);
         self.is_through() && self.peer.as_deref().is_none_or(done)
     }
 
-    /// Whether all submits are known to be complete. A submit that a thread is waiting for counts
-    /// as incomplete, since it is no longer in `pending`.
+    /// Returns whether all submits are known to be complete. A submit that a thread is waiting for
+    /// counts as incomplete, since it is no longer in `pending`.
     fn is_through(&self) -> bool {
         match self.pending.back() {
             Some(last) if last.ticket == self.tickets => last.done.is_done().unwrap_or(false),

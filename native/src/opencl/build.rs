@@ -88,7 +88,7 @@ fn in_own_lines(log: &str, file: &str, before: usize) -> String {
 /// Returns the line number in a log's first error, as in `<kernel>:12:5: error: ...` or `error:
 /// /tmp/x.cl:12:5: ...`.
 ///
-/// `None` if `own` and the location is of the whole program.
+/// Returns `None` if `own` and the location is of the whole program.
 fn first_error(log: &str, own: bool) -> Option<usize> {
     let line = log.lines().find(|line| line.contains("error"))?;
     if own && line.contains(WHOLE) {

@@ -227,7 +227,7 @@ impl Event {
         }
     }
 
-    /// Whether the command has ended, with or without an error.
+    /// Returns whether the command has ended, with or without an error.
     pub(super) fn is_done(&self) -> bool {
         // If the driver cannot answer, no completion will follow.
         self.status().map_or(true, |code| code <= 0)

@@ -45,7 +45,7 @@ fn refused(what: &str) -> Error {
     Error::out_of_memory(format!("{what} (the driver refused, sizes unknown)"), 0, 0)
 }
 
-/// Whether the code means out of memory.
+/// Returns whether the code means out of memory.
 pub(super) fn is_memory(code: Code) -> bool {
     matches!(
         code.0,
@@ -55,7 +55,7 @@ pub(super) fn is_memory(code: Code) -> bool {
     )
 }
 
-/// Whether the code means that the device is unusable.
+/// Returns whether the code means that the device is unusable.
 fn is_loss(code: Code) -> bool {
     matches!(
         code.0,

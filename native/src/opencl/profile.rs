@@ -208,7 +208,7 @@ fn subgroups(id: cl_device_id, extensions: &str) -> Option<(u32, u32)> {
         .map(|(least, most)| (whole(least), whole(most)))
 }
 
-/// Whether a list of extensions contains this one.
+/// Returns whether a list of extensions contains this one.
 pub(super) fn has_extension(extensions: &str, name: &str) -> bool {
     extensions.split_whitespace().any(|has| has == name)
 }

@@ -16,7 +16,7 @@ use warploom_hal::{Args, BufferRange, Counters, PreparedId, Ticket};
 const SMALL: usize = 64 << 10;
 
 impl State {
-    /// Whether all submits are complete.
+    /// Returns whether all submits are complete.
     fn is_idle(&self) -> bool {
         self.last.as_ref().is_none_or(|last| last.is_done())
     }

@@ -106,8 +106,8 @@ impl<'a> Body<'a> {
         })
     }
 
-    /// Returns the text of a value, given the names of its operands; `None` for values without an
-    /// expression: inputs, the index, anchors and reductions.
+    /// Returns the text of a value, given the names of its operands, or `None` for values without
+    /// an expression: inputs, the index, anchors and reductions.
     pub(super) fn text(&mut self, value: u32, name: impl Fn(u32) -> String) -> Option<String> {
         Some(match self.expr.values[value as usize] {
             Value::Input(_) | Value::Index | Value::Anchor(_) | Value::Reduce(..) => return None,
@@ -238,7 +238,7 @@ impl<'a> Body<'a> {
 }
 
 /// Returns a power whose exponent, value `b`, is a small constant as products or a quotient of the
-/// placeholder `a`; `None` for other operations.
+/// placeholder `a`. Returns `None` for other operations.
 fn small_power(expr: &FusedExpr, op: BinaryOp, b: u32) -> Option<&'static str> {
     let Value::Constant(DType::F32, bits) = expr.values.get(b as usize)? else {
         return None;

@@ -76,7 +76,7 @@ impl Deps {
         add(&mut self.before[to.index()], from);
     }
 
-    /// Returns the node that computes the value seen at `id`; `None` for leaves.
+    /// Returns the node that computes the value seen at `id`, or `None` for leaves.
     pub(in crate::plan) fn producer(
         &self,
         builder: &PlanBuilder,

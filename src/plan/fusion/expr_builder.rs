@@ -38,7 +38,7 @@ impl RowSpace {
         RowSpace { from: from.clone(), order, reduced: axes.len(), space }
     }
 
-    /// Returns the row space of a node that reduces rows; `None` for other nodes.
+    /// Returns the row space of a node that reduces rows, or `None` for other nodes.
     pub(super) fn of(builder: &PlanBuilder, node: &Node) -> Option<RowSpace> {
         let from = || &builder.graph.node(node.inputs[0]).shape;
         match &node.op {
@@ -151,7 +151,7 @@ impl<'d, 'a> Trace<'d, 'a> {
         (Body { space, inputs, values, outputs }, anchor.map_or_else(Vec::new, |(_, views)| views))
     }
 
-    /// Returns the chain from an output of this shape to the space; `None` if there is none.
+    /// Returns the chain from an output of this shape to the space, or `None` if there is none.
     pub(super) fn root(&self, shape: &Shape) -> Option<Rc<Chain>> {
         let end = Rc::new(Chain::Space);
         let Some(rows) = &self.rows else {

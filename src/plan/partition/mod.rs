@@ -94,7 +94,7 @@ impl PartitionedPlan {
     /// segment.
     ///
     /// # Errors
-    /// Invalid, for a placement that matches no node, names a missing slot, or splits a state, or
+    /// Invalid for a placement that matches no node, names a missing slot, or splits a state, or
     /// for an engine that is forced for a node by index. Unsupported, naming the node, if no slot
     /// has an engine for it, or the slot where it is placed has none. Otherwise same as
     /// [`Plan::new`].
@@ -175,7 +175,7 @@ impl PartitionedPlan {
     /// ends of the shape class.
     ///
     /// # Errors
-    /// Invalid, if a size has no upper bound.
+    /// Invalid if a size has no upper bound.
     pub fn passed_bytes(&self, tensor: &Passed) -> Result<u64> {
         let roles = [SlotRole::Output(tensor.name.clone()), SlotRole::Input(tensor.name.clone())];
         let slots = self.segments.iter().flat_map(|s| roles.iter().map(|r| s.plan.slot_bytes(r)));

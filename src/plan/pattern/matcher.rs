@@ -94,7 +94,7 @@ impl<'a> Matcher<'a> {
         Matcher { graph, users: graph.users(), wanted }
     }
 
-    /// Returns the inner nodes of a match; `None` if other nodes read them, or if an operand is
+    /// Returns the inner nodes of a match, or `None` if other nodes read them, or if an operand is
     /// memory that is overwritten before the result is computed.
     fn inner(&self, root: NodeId, raised: &Raised) -> Option<Vec<NodeId>> {
         let mut inner: Vec<NodeId> = Vec::new();

@@ -55,7 +55,7 @@ fn raised(graph: Graph) -> Result<Graph> {
 /// consecutively saves the device a copy.
 ///
 /// # Errors
-/// Invalid, for a graph that does not verify.
+/// Invalid for a graph that does not verify.
 pub fn merged_weights(graph: &Graph, profile: &DeviceProfile) -> Result<Vec<Vec<String>>> {
     crate::ir::verify(graph)?;
     let graph = found(&simplified(graph)?, profile.max_buffer_bytes)?;

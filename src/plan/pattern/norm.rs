@@ -179,7 +179,7 @@ fn is_row_number(m: &Matcher, factor: NodeId, x: NodeId, id: NodeId) -> bool {
     m.shape(x) == m.shape(id) && Some(m.shape(factor)) == one_a_row(m.shape(x)).as_ref()
 }
 
-/// Returns the factors without these two; `None` if either is missing or a divisor remains.
+/// Returns the factors without these two, or `None` if either is missing or a divisor remains.
 fn without(mut factors: Factors, a: NodeId, b: NodeId) -> Option<Factors> {
     let mut drop = |id: NodeId| {
         for list in [&mut factors.over, &mut factors.under] {

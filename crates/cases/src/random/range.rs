@@ -47,8 +47,8 @@ impl Range {
         self.low.abs().max(self.high.abs())
     }
 
-    /// Returns the range of a result of `f32` arithmetic with this error; `None` if the values or
-    /// the error are too large.
+    /// Returns the range of a result of `f32` arithmetic with this error, or `None` if the values
+    /// or the error are too large.
     pub(super) fn rounded(low: f64, high: f64, error: f64) -> Option<Range> {
         // The bounds are those of the reference, whose own roundings are within one ulp.
         let most = low.abs().max(high.abs());
@@ -88,7 +88,7 @@ impl Range {
     }
 }
 
-/// Returns the range of `op(x)` for floats; `None` if it is not bounded well enough.
+/// Returns the range of `op(x)` for floats, or `None` if it is not bounded well enough.
 pub(super) fn unary(op: UnaryOp, x: Range) -> Option<Range> {
     use UnaryOp as U;
     let Range { low, high, error, grid } = x;
@@ -143,8 +143,8 @@ fn positive(least: f64, enough: f64) -> Option<f64> {
     (least >= enough).then_some(least)
 }
 
-/// Returns the range of `op(a, b)` for floats; `None` if it is not bounded well enough. `same` is
-/// set if both operands are the same node.
+/// Returns the range of `op(a, b)` for floats, or `None` if it is not bounded well enough. `same`
+/// is set if both operands are the same node.
 pub(super) fn binary(op: BinaryOp, a: Range, b: Range, same: bool) -> Option<Range> {
     use BinaryOp as B;
     let corners = |f: fn(f64, f64) -> f64| {
@@ -240,7 +240,7 @@ pub(super) fn whole(dtype: DType) -> Range {
     }
 }
 
-/// Returns the range of a conversion; `None` if results could differ between devices or be too
+/// Returns the range of a conversion, or `None` if results could differ between devices or be too
 /// large.
 pub(super) fn cast(from: DType, to: DType, x: Range) -> Option<Range> {
     // A 2-byte float is an f32 with fewer digits.

@@ -125,8 +125,8 @@ fn as_operand(case: &Case, target: NodeId, operand: NodeId) -> Option<Case> {
     pruned(case, graph.ok()?, None)
 }
 
-/// Returns the case with this graph without its unused nodes, and with the binding `new`; `None` if
-/// the graph is invalid or nothing is left of it.
+/// Returns the case with this graph without its unused nodes, and with the binding `new`, or `None`
+/// if the graph is invalid or nothing is left of it.
 fn pruned(case: &Case, graph: Graph, new: Option<(String, Tensor)>) -> Option<Case> {
     let graph = live(&graph);
     verify(&graph).ok()?;

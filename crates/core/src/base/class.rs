@@ -39,7 +39,7 @@ impl ShapeClass {
         &self.ranges
     }
 
-    /// Whether these values bind every symbol of the class within its range.
+    /// Returns whether these values bind every symbol of the class within its range.
     pub fn contains(&self, values: &SymbolValues) -> bool {
         self.ranges.iter().all(|(s, low, high)| {
             values.get(*s).is_some_and(|value| (*low..=*high).contains(&value))

@@ -73,13 +73,13 @@ impl Dim {
         self.terms.is_empty().then_some(self.constant)
     }
 
-    /// Whether the constant and every coefficient are multiples of `n`, so that the size is one in
-    /// every run.
+    /// Returns whether the constant and every coefficient are multiples of `n`, so that the size is
+    /// one in every run.
     pub fn is_multiple_of(&self, n: i64) -> bool {
         n != 0 && self.constant % n == 0 && self.terms.values().all(|factor| factor % n == 0)
     }
 
-    /// Whether the expression is the constant `value`.
+    /// Returns whether the expression is the constant `value`.
     pub fn is(&self, value: i64) -> bool {
         self.as_const() == Some(value)
     }
@@ -207,8 +207,8 @@ impl Dim {
         sum
     }
 
-    /// Whether the expression is in normal form. All arithmetic preserves normal form, but a file
-    /// may contain anything.
+    /// Returns whether the expression is in normal form. All arithmetic preserves normal form, but
+    /// a file may contain anything.
     pub fn is_normal(&self) -> bool {
         self.terms.iter().all(|(product, factor)| {
             let atoms = &product.0;

@@ -30,12 +30,12 @@ impl DType {
         }
     }
 
-    /// Whether an element takes 2 bytes: `f16` and `bf16`.
+    /// Returns whether an element takes 2 bytes: `f16` and `bf16`.
     pub const fn is_half(self) -> bool {
         self.bytes() == 2
     }
 
-    /// Whether this is a floating-point type.
+    /// Returns whether this is a floating-point type.
     pub const fn is_float(self) -> bool {
         matches!(self, DType::F32 | DType::F16 | DType::BF16)
     }
@@ -241,12 +241,12 @@ impl Format {
         }
     }
 
-    /// Whether this is a GPU weight layout, which the CPU does not read.
+    /// Returns whether this is a GPU weight layout, which the CPU does not read.
     pub const fn is_kept(self) -> bool {
         matches!(self, Format::Q6Kx8 | Format::Q8_0x2 | Format::Q8_0x8 | Format::Q4_0x8)
     }
 
-    /// Whether weights are packed in blocks.
+    /// Returns whether weights are packed in blocks.
     pub const fn is_quantised(self) -> bool {
         !matches!(self, Format::Plain(_))
     }

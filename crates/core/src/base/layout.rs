@@ -28,7 +28,8 @@ impl Layout {
         Layout { offset: Dim::new(0), strides }
     }
 
-    /// Whether a tensor of `shape` is stored in row-major order without gaps, at any offset.
+    /// Returns whether a tensor of `shape` is stored in row-major order without gaps, at any
+    /// offset.
     ///
     /// The stride of a dimension of size 1 is ignored.
     pub fn is_contiguous(&self, shape: &Shape) -> bool {

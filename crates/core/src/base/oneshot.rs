@@ -53,7 +53,7 @@ impl<T> Drop for Sender<T> {
 }
 
 impl<T> Receiver<T> {
-    /// Whether awaiting the receiver would return immediately.
+    /// Returns whether awaiting the receiver would return immediately.
     pub fn is_ready(&self) -> bool {
         lock(&self.0).closed
     }

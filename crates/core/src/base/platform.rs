@@ -62,9 +62,9 @@ pub fn blocking<T>(work: impl FnOnce() -> T) -> T {
     work()
 }
 
-/// Whether this thread may block, because it is inside [`block_on`] or [`blocking`]. Otherwise it
-/// may be polling other futures too, so long work belongs on another thread. Always true in a
-/// browser build, which has no other threads.
+/// Returns whether this thread may block, because it is inside [`block_on`] or [`blocking`].
+/// Otherwise it may be polling other futures too, so long work belongs on another thread. Always
+/// true in a browser build, which has no other threads.
 pub fn runs_in_place() -> bool {
     #[cfg(not(target_arch = "wasm32"))]
     return BLOCKING.with(std::cell::Cell::get) > 0;
@@ -144,8 +144,8 @@ pub fn system_time() -> std::time::SystemTime {
 }
 
 /// Returns the folder of warploom's caches: the one that `WARPLOOM_CACHE` names, otherwise
-/// `warploom` in the user's cache folder. `None` if the variable is `off`, if the user has no cache
-/// folder, or in a browser.
+/// `warploom` in the user's cache folder. Returns `None` if the variable is `off`, if the user has
+/// no cache folder, or in a browser.
 pub fn cache_folder() -> Option<std::path::PathBuf> {
     #[cfg(not(target_arch = "wasm32"))]
     return match crate::config::var(&crate::config::CACHE).as_deref() {

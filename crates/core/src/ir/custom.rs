@@ -262,7 +262,7 @@ impl Custom {
         None
     }
 
-    /// Whether `other` is a different result of the same kernel.
+    /// Returns whether `other` is a different result of the same kernel.
     pub fn is_sibling(&self, other: &Custom) -> bool {
         self.output != other.output && Custom { output: self.output, ..other.clone() } == *self
     }

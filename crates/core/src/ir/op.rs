@@ -382,12 +382,13 @@ impl Op {
         }
     }
 
-    /// Whether the operation writes its first operand, a state, in place.
+    /// Returns whether the operation writes its first operand, a state, in place.
     pub fn overwrites(&self) -> bool {
         matches!(self, Op::Update { .. } | Op::Scatter)
     }
 
-    /// Returns the storage format of a weight or of merged weights; `None` for other operations.
+    /// Returns the storage format of a weight or of merged weights. Returns `None` for other
+    /// operations.
     pub fn stored(&self) -> Option<Format> {
         match self {
             Op::Weight { format, .. } | Op::Merged { format, .. } => Some(*format),

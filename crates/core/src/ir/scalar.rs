@@ -158,13 +158,13 @@ impl BinaryOp {
         BinaryOp::Or,
     ];
 
-    /// Whether this is a comparison, whose result is `bool` for operands of any type.
+    /// Returns whether this is a comparison, whose result is `bool` for operands of any type.
     pub const fn is_comparison(self) -> bool {
         use BinaryOp::{Eq, Ge, Gt, Le, Lt, Ne};
         matches!(self, Eq | Ne | Lt | Le | Gt | Ge)
     }
 
-    /// Whether the operands must be `bool`.
+    /// Returns whether the operands must be `bool`.
     pub const fn is_logical(self) -> bool {
         matches!(self, BinaryOp::And | BinaryOp::Or)
     }

@@ -58,8 +58,8 @@ fn place(graph: &Graph, id: NodeId, node: &Node) -> String {
     }
 }
 
-/// Whether two leaves may share a name: at least one is merged, and both have the same storage
-/// format.
+/// Returns whether two leaves may share a name: at least one is merged, and both have the same
+/// storage format.
 fn same_weight(graph: &Graph, other: NodeId, node: &Node) -> bool {
     let other = &graph.node(other).op;
     let merged = |op: &Op| matches!(op, Op::Merged { .. });

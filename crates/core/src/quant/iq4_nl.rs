@@ -37,8 +37,8 @@ pub(super) fn nearest(value: f32) -> u8 {
     if far(below) <= far(next) { below as u8 } else { next as u8 }
 }
 
-/// Encodes 32 finite values so that the value of largest magnitude maps to -127. This is
-/// simpler than ggml's search. `None` if the scale does not fit in an f16.
+/// Encodes 32 finite values so that the value of largest magnitude maps to -127. This is simpler
+/// than ggml's search. Returns `None` if the scale does not fit in an f16.
 pub fn encode_block(values: &[f32; LEN]) -> Option<[u8; BYTES]> {
     let extreme = values.iter().fold(0.0f32, |a, &v| if v.abs() > a.abs() { v } else { a });
     let (narrow, d) = f16_finite(extreme / -127.0)?;

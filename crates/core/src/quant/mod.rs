@@ -235,7 +235,7 @@ fn f16_at<const BYTES: usize>(block: &[u8; BYTES], at: usize) -> f32 {
     half::f16::from_le_bytes([block[at], block[at + 1]]).to_f32()
 }
 
-/// Returns the f16 nearest to `value`, and its value as f32; `None` if the f16 is not finite.
+/// Returns the f16 nearest to `value`, and its value as f32, or `None` if the f16 is not finite.
 fn f16_finite(value: f32) -> Option<(half::f16, f32)> {
     let narrow = half::f16::from_f32(value);
     narrow.is_finite().then(|| (narrow, narrow.to_f32()))

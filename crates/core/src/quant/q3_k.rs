@@ -44,7 +44,7 @@ pub fn decode_block(block: &[u8; BYTES], out: &mut [f32; LEN]) {
 }
 
 /// Encodes 256 finite values so that the value of largest magnitude in each sub-block maps to -4.
-/// This is simpler than ggml's search. `None` if the scale does not fit in an f16.
+/// This is simpler than ggml's search. Returns `None` if the scale does not fit in an f16.
 pub fn encode_block(values: &[f32; LEN]) -> Option<[u8; BYTES]> {
     let mut steps = [0.0f32; 16];
     for (step, sub) in steps.iter_mut().zip(values.as_chunks::<16>().0) {

@@ -41,8 +41,8 @@ pub fn decode_block(block: &[u8; BYTES], out: &mut [f32; LEN]) {
     }
 }
 
-/// Encodes 256 finite values as eight interleaved blocks of Q4_0 ([`q4_0::encode_block`]). `None`
-/// if a scale does not fit in an f16.
+/// Encodes 256 finite values as eight interleaved blocks of Q4_0 ([`q4_0::encode_block`]). Returns
+/// `None` if a scale does not fit in an f16.
 pub fn encode_block(values: &[f32; LEN]) -> Option<[u8; BYTES]> {
     let mut blocks = [[0; q4_0::BYTES]; PARTS];
     for (block, values) in blocks.iter_mut().zip(values.as_chunks::<{ q4_0::LEN }>().0) {

@@ -41,8 +41,8 @@ pub fn decode_block(block: &[u8; BYTES], out: &mut [f32; LEN]) {
     }
 }
 
-/// Encodes 256 finite values by ggml's least-error search (see `affine`). `None` if a scale does
-/// not fit in an f16.
+/// Encodes 256 finite values by ggml's least-error search (see `affine`). Returns `None` if a scale
+/// does not fit in an f16.
 pub fn encode_block(values: &[f32; LEN]) -> Option<[u8; BYTES]> {
     let found = affine::search::<8, 32>(values, affine::Levels { q: 15, scale: 63, first: -1.0 })?;
     let mut block = [0; BYTES];

@@ -29,7 +29,7 @@ pub fn decode_block(block: &[u8; BYTES], out: &mut [f32; LEN]) {
 }
 
 /// Encodes 32 finite values like ggml's reference: 31 steps from the smallest to the largest value.
-/// `None` if the scale or the minimum does not fit in an f16.
+/// Returns `None` if the scale or the minimum does not fit in an f16.
 pub fn encode_block(values: &[f32; LEN]) -> Option<[u8; BYTES]> {
     let min = values.iter().copied().fold(f32::INFINITY, f32::min);
     let max = values.iter().copied().fold(f32::NEG_INFINITY, f32::max);

@@ -56,8 +56,8 @@ pub fn decode_block(block: &[u8; BYTES], out: &mut [f32; LEN]) {
     }
 }
 
-/// Encodes 2048 finite values as eight interleaved blocks of Q6_K ([`q6_k::encode_block`]). `None`
-/// if a scale does not fit in an f16.
+/// Encodes 2048 finite values as eight interleaved blocks of Q6_K ([`q6_k::encode_block`]). Returns
+/// `None` if a scale does not fit in an f16.
 pub fn encode_block(values: &[f32; LEN]) -> Option<[u8; BYTES]> {
     let mut blocks = [[0; q6_k::BYTES]; PARTS];
     for (block, values) in blocks.iter_mut().zip(values.as_chunks::<{ q6_k::LEN }>().0) {

@@ -24,7 +24,7 @@ pub fn decode_block(block: &[u8; BYTES], out: &mut [f32; LEN]) {
 }
 
 /// Encodes 32 finite values like ggml's reference: the largest magnitude maps to 127, and ties
-/// round away from zero. `None` if the scale does not fit in an f16.
+/// round away from zero. Returns `None` if the scale does not fit in an f16.
 pub fn encode_block(values: &[f32; LEN]) -> Option<[u8; BYTES]> {
     let d = values.iter().fold(0.0f32, |a, v| a.max(v.abs())) / 127.0;
     let inv = inverse(d);

@@ -29,8 +29,8 @@ pub fn decode_block(block: &[u8; BYTES], out: &mut [f32; LEN]) {
     }
 }
 
-/// Encodes 256 finite values like ggml's reference: the largest magnitude is the scale. `None` if
-/// it does not fit in an f16.
+/// Encodes 256 finite values like ggml's reference: the largest magnitude is the scale. Returns
+/// `None` if it does not fit in an f16.
 pub fn encode_block(values: &[f32; LEN]) -> Option<[u8; BYTES]> {
     let (d, digit) = ternary(values);
     let mut block = [0; BYTES];

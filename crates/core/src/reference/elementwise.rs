@@ -140,7 +140,7 @@ fn of_floats(op: BinaryOp, a: f64, b: f64) -> Option<f64> {
 }
 
 /// Computes `op(a, b)` as in WGSL: for a zero divisor the quotient is the dividend and the
-/// remainder is 0, and `MIN / -1` is `MIN`. `None` if `op` is not integer arithmetic.
+/// remainder is 0, and `MIN / -1` is `MIN`. Returns `None` if `op` is not integer arithmetic.
 fn of_i32(op: BinaryOp, a: i32, b: i32) -> Option<i32> {
     Some(match op {
         BinaryOp::Add => a.wrapping_add(b),

@@ -203,7 +203,7 @@ pub fn apply(
 }
 
 /// Computes the scale of a sum's rounding errors: the same sum over the absolute values of the
-/// operands. `None` for operations that are not sums.
+/// operands. Returns `None` for operations that are not sums.
 ///
 /// # Errors
 /// Same as [`apply`].

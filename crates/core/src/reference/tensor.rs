@@ -184,7 +184,7 @@ impl Data {
         each!(self, v => v.len())
     }
 
-    /// Whether there are no elements.
+    /// Returns whether there are no elements.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }

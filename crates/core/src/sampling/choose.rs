@@ -63,8 +63,8 @@ fn best_first((key, id): &(u32, u32)) -> (u32, u32) {
     (!key, *id)
 }
 
-/// Returns the largest key of each of 256 interleaved lanes; `None` if a logit has no key. Compares
-/// the floats, which have the same order as their keys, so that the loop vectorises.
+/// Returns the largest key of each of 256 interleaved lanes, or `None` if a logit has no key.
+/// Compares the floats, which have the same order as their keys, so that the loop vectorises.
 fn largest_by_lane(logits: &[f32]) -> Option<[u32; LANES]> {
     let (mut lanes, mut whole) = ([f32::NEG_INFINITY; LANES], true);
     for piece in logits.chunks(LANES) {

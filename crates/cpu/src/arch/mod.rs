@@ -182,7 +182,7 @@ pub(super) struct Normalise {
     pub(super) scale: f32,
 }
 
-/// Returns the index of a format in the function tables; `None` for formats that hold no floats.
+/// Returns the index of a format in the function tables, or `None` for formats that hold no floats.
 pub(super) fn format_index(format: Format) -> Option<usize> {
     match format {
         Format::Plain(DType::I32 | DType::U32 | DType::Bool) => None,

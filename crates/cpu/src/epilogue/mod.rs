@@ -103,7 +103,7 @@ pub(super) struct Read<'x, F> {
     pub(super) col_stride: usize,
 }
 
-/// Returns the rows as changed by the prologue and the norm, contiguous in `room`; `None` if the
+/// Returns the rows as changed by the prologue and the norm, contiguous in `room`, or `None` if the
 /// kernel has neither. `room` is a parameter so that a thread can reuse it.
 ///
 /// # Errors

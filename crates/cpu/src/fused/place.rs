@@ -85,7 +85,7 @@ impl Place {
         Ok(place)
     }
 
-    /// Whether no two elements share an address; false if the strides do not prove it.
+    /// Returns whether no two elements share an address; false if the strides do not prove it.
     fn is_injective(&self, space: &Space, of_row: bool) -> bool {
         match self.addressing {
             Addressing::Flat => true,
@@ -162,7 +162,7 @@ impl<'a> Placed<'a> {
         Ok(Placed { program, space, inputs, targets })
     }
 
-    /// Whether the strides prove that each element of every output is written once.
+    /// Returns whether the strides prove that each element of every output is written once.
     pub(crate) fn writes_once(&self) -> bool {
         let sinks = self.targets.iter().zip(&self.program.outputs);
         sinks.into_iter().all(|(target, sink)| target.place.is_injective(&self.space, sink.of_row))

@@ -128,7 +128,7 @@ pub(super) struct Weights {
 }
 
 impl Rows<'_> {
-    /// Whether [`Rows::multiply_many`] applies to `m` rows and weights of a format.
+    /// Returns whether [`Rows::multiply_many`] applies to `m` rows and weights of a format.
     pub(super) fn are_many(&self, call: &Call<'_>, m: usize, format: usize) -> bool {
         let int8 = call.context.int8;
         let fits = int8.tiles.is_some() && int8.packings[format].is_some();

@@ -30,8 +30,8 @@ pub trait LiveBuffers {
     /// Returns the number of buffers freed so far. Work that was checked at this count refers only
     /// to live buffers.
     fn freed(&self) -> u64;
-    /// Whether a launch may read and write the same bytes through several bindings. False for GPUs:
-    /// WebGPU forbids it, and translated kernels rely on that.
+    /// Returns whether a launch may read and write the same bytes through several bindings. False
+    /// for GPUs: WebGPU forbids it, and translated kernels rely on that.
     fn allows_aliasing(&self) -> bool {
         false
     }
@@ -129,7 +129,7 @@ impl Range {
 }
 
 impl Launch {
-    /// Whether it binds a slot that is left open for each submit.
+    /// Returns whether it binds a slot that is left open for each submit.
     pub fn is_open(&self) -> bool {
         self.open
     }
@@ -149,12 +149,12 @@ impl CheckedRecording {
         self.changing_at
     }
 
-    /// Whether any slot is left open for each submit.
+    /// Returns whether any slot is left open for each submit.
     pub fn is_open(&self) -> bool {
         self.open
     }
 
-    /// Returns the buffer range of a binding; `None` if its slot is left open for each submit.
+    /// Returns the buffer range of a binding, or `None` if its slot is left open for each submit.
     pub fn fixed_range(&self, binding: &Binding) -> Option<BufferRange> {
         let slot = self.slots.get(binding.slot as usize)?.bound?;
         let offset = slot.offset + binding.offset;

@@ -319,7 +319,7 @@ impl Config {
         }
     }
 
-    /// Returns the divisors of the rotary frequencies, `[rope_dim / 2]`, for Llama 3's scaling;
+    /// Returns the divisors of the rotary frequencies, `[rope_dim / 2]`, for Llama 3's scaling, or
     /// `None` for scalings without divisors.
     ///
     /// # Errors

@@ -132,7 +132,7 @@ impl Names {
             .ok_or_else(|| Error::unsupported(format!("architecture {name:?} is not supported")))
     }
 
-    /// Returns the GGUF name of a tensor; `None` for one that GGUF files omit.
+    /// Returns the GGUF name of a tensor, or `None` for one that GGUF files omit.
     ///
     /// # Errors
     /// Unsupported for a tensor that the model type does not have; bad file for a layer beyond the
@@ -170,7 +170,7 @@ impl Names {
         Ok(Some(format!("blk.{layer}.{ours}.{kind}")))
     }
 
-    /// Returns the number of heads of a tensor whose rows must be interleaved; `None` for other
+    /// Returns the number of heads of a tensor whose rows must be interleaved, or `None` for other
     /// tensors. In GGUF, some architectures rotate neighbouring elements together, while
     /// `transformers` always rotates the first half of a head with the second.
     pub(super) fn interleave(&self, name: &str, config: &Config) -> Option<usize> {

@@ -210,7 +210,7 @@ fn processor_says_nothing(processor: &Json) -> bool {
     }
 }
 
-/// Returns the units of the tokenizer; `None` if GGUF's own keys cannot describe it even
+/// Returns the units of the tokenizer, or `None` if GGUF's own keys cannot describe it even
 /// approximately.
 fn units_of(file: &Json) -> Option<Units> {
     let model = file["model"].as_object()?;

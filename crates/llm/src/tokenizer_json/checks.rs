@@ -40,8 +40,8 @@ pub(crate) fn model_tokens(model: &Map<String, Json>) -> Result<Vec<(&str, u32)>
     }
 }
 
-/// Parses a merge, in the format of old or new files. `None` if it is not a pair, such as an empty
-/// line or the version line of an old file.
+/// Parses a merge, in the format of old or new files. Returns `None` if it is not a pair, such as
+/// an empty line or the version line of an old file.
 pub(crate) fn merge(merge: &Json) -> Option<[&str; 2]> {
     match merge {
         Json::String(text) if text.starts_with("#version") => None,

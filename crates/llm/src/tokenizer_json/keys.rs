@@ -203,7 +203,7 @@ pub(crate) static TABLE: &[Row] = rows! {
     }
 };
 
-/// Returns the rule for a key; `None` if the table does not have it.
+/// Returns the rule for a key, or `None` if the table does not have it.
 pub(crate) fn rule(section: &str, key: &str) -> Option<Rule> {
     TABLE.iter().find(|row| row.section == section && row.key == key).map(|row| row.rule)
 }

@@ -60,7 +60,7 @@ pub(super) fn translated(pattern: &str) -> Result<String> {
     Ok(if lines { format!("(?m){out}") } else { out })
 }
 
-/// Returns the translation of an escape that depends on the set of word characters; `None` for
+/// Returns the translation of an escape that depends on the set of word characters, or `None` for
 /// every other escape.
 fn word_escape(escaped: char, in_class: bool) -> Option<String> {
     match escaped {

@@ -195,8 +195,8 @@ impl Hub {
     }
 
     /// Returns the path of a model in the cache: a GGUF file (the first part if it is split) or a
-    /// folder of safetensors files. `None` if the model is absent or incomplete, or if several
-    /// files match.
+    /// folder of safetensors files. Returns `None` if the model is absent or incomplete, or if
+    /// several files match.
     ///
     /// # Errors
     /// Io if the cache cannot be read.

@@ -312,7 +312,7 @@ impl<'a> Client<'a> {
             && port(uri) == port(&self.endpoint)
     }
 
-    /// Returns the target of a redirect; `None` if it is not valid or leads from a secure
+    /// Returns the target of a redirect, or `None` if it is not valid or leads from a secure
     /// connection to an insecure one.
     fn resolved(&self, from: &Uri, to: &str) -> Option<String> {
         let scheme = from.scheme_str()?;

@@ -38,7 +38,7 @@ impl Gguf {
         self.find_u32(key)?.ok_or_else(|| self.missing(key))
     }
 
-    /// Like [`Gguf::get_u32`], but `None` if the key is missing.
+    /// Like [`Gguf::get_u32`], but returns `None` if the key is missing.
     ///
     /// # Errors
     /// Bad file if the value is not an integer or does not fit in u32.
@@ -54,7 +54,7 @@ impl Gguf {
         self.find_u64(key)?.ok_or_else(|| self.missing(key))
     }
 
-    /// Like [`Gguf::get_u64`], but `None` if the key is missing.
+    /// Like [`Gguf::get_u64`], but returns `None` if the key is missing.
     ///
     /// # Errors
     /// Bad file if the value is not an integer or is negative.
@@ -71,7 +71,7 @@ impl Gguf {
         self.find_f32(key)?.ok_or_else(|| self.missing(key))
     }
 
-    /// Like [`Gguf::get_f32`], but `None` if the key is missing.
+    /// Like [`Gguf::get_f32`], but returns `None` if the key is missing.
     ///
     /// # Errors
     /// Bad file if the value is not a floating-point number.
@@ -88,7 +88,7 @@ impl Gguf {
         self.find_bool(key)?.ok_or_else(|| self.missing(key))
     }
 
-    /// Like [`Gguf::get_bool`], but `None` if the key is missing.
+    /// Like [`Gguf::get_bool`], but returns `None` if the key is missing.
     ///
     /// # Errors
     /// Bad file if the value is not a bool.
@@ -108,7 +108,7 @@ impl Gguf {
         self.find_str(key)?.ok_or_else(|| self.missing(key))
     }
 
-    /// Like [`Gguf::get_str`], but `None` if the key is missing.
+    /// Like [`Gguf::get_str`], but returns `None` if the key is missing.
     ///
     /// # Errors
     /// Bad file if the value is not a string.
@@ -128,7 +128,7 @@ impl Gguf {
         self.find_strings(key)?.ok_or_else(|| self.missing(key))
     }
 
-    /// Like [`Gguf::strings`], but `None` if the key is missing.
+    /// Like [`Gguf::strings`], but returns `None` if the key is missing.
     ///
     /// # Errors
     /// Bad file if the value is not an array of strings.
@@ -145,7 +145,7 @@ impl Gguf {
         self.find_integers(key)?.ok_or_else(|| self.missing(key))
     }
 
-    /// Like [`Gguf::integers`], but `None` if the key is missing.
+    /// Like [`Gguf::integers`], but returns `None` if the key is missing.
     ///
     /// # Errors
     /// Bad file if the value is not an array of integers that fit in i64.
@@ -171,7 +171,7 @@ impl Gguf {
         self.find_floats(key)?.ok_or_else(|| self.missing(key))
     }
 
-    /// Like [`Gguf::floats`], but `None` if the key is missing.
+    /// Like [`Gguf::floats`], but returns `None` if the key is missing.
     ///
     /// # Errors
     /// Bad file if the value is not an array of f32 or f64.

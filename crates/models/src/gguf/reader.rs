@@ -41,8 +41,8 @@ impl Data {
         }
     }
 
-    /// Returns `len` bytes from byte `offset` on; `None` if the file is shorter. `name` is the file
-    /// name in errors.
+    /// Returns `len` bytes from byte `offset` on, or `None` if the file is shorter. `name` is the
+    /// file name in errors.
     ///
     /// # Errors
     /// Io, naming file and offset, if the reader fails; out of memory if the bytes do not fit.
@@ -61,7 +61,7 @@ impl Data {
     }
 }
 
-/// Returns a range of bytes; `None` if it is not inside.
+/// Returns a range of bytes, or `None` if it is not inside.
 pub(super) fn slice(bytes: &[u8], offset: u64, len: u64) -> Option<&[u8]> {
     let (start, len) = (usize::try_from(offset).ok()?, usize::try_from(len).ok()?);
     bytes.get(start..start.checked_add(len)?)

@@ -116,7 +116,7 @@ impl Gguf {
         std::iter::once(self).chain(&self.rest)
     }
 
-    /// Returns the part that contains a tensor; `None` if it belongs to a different file.
+    /// Returns the part that contains a tensor, or `None` if it belongs to a different file.
     pub(super) fn part_of(&self, info: &TensorInfo) -> Option<&Gguf> {
         self.parts().find(|part| Arc::ptr_eq(&part.name, &info.file))
     }

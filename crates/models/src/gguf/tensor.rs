@@ -101,7 +101,7 @@ fn hint(number: u32) -> &'static str {
     }
 }
 
-/// Returns the type number of a format; `None` if files cannot store the format in its memory
+/// Returns the type number of a format, or `None` if files cannot store the format in its memory
 /// layout.
 pub(super) fn number_of(format: Format) -> Option<u32> {
     TYPES.iter().find(|t| t.format == Some(format) && t.tail == 0).map(|t| t.number)

@@ -160,7 +160,7 @@ impl<'a> Value<'a> {
         }
     }
 
-    /// Returns the value of an integer of any width; `None` for other types.
+    /// Returns the value of an integer of any width, or `None` for other types.
     pub fn integer(&self) -> Option<i128> {
         match *self {
             Value::U8(v) => Some(v.into()),
@@ -175,7 +175,7 @@ impl<'a> Value<'a> {
         }
     }
 
-    /// Returns the value of an f32, or of an f64 rounded to an f32; `None` for other types.
+    /// Returns the value of an f32, or of an f64 rounded to an f32. Returns `None` for other types.
     pub fn float(&self) -> Option<f32> {
         match *self {
             Value::F32(v) => Some(v),

@@ -124,8 +124,8 @@ impl EngineTest {
         false
     }
 
-    /// Runs a case with the engine forced; returns the plan's other engines and the outcome. `None`
-    /// if the plan does not contain the engine after all.
+    /// Runs a case with the engine forced; returns the plan's other engines and the outcome.
+    /// Returns `None` if the plan does not contain the engine after all.
     async fn run(
         &self,
         runtime: &Runtime,

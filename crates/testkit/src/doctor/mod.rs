@@ -115,7 +115,7 @@ pub enum Finding {
 }
 
 impl Finding {
-    /// Returns the description of the error with its case; `None` if there is no error.
+    /// Returns the description of the error with its case, or `None` if there is no error.
     pub fn complaint(&self) -> Option<String> {
         match self {
             Finding::Wrong { case, tensor, what, .. } => {

@@ -151,7 +151,7 @@ WL_FN wl_coop_c wl_coop_multiply(wl_coop_a a, wl_coop_b b, wl_coop_c c) {
 
 /// Returns the start of the body of a function of `shaders/shared/mma_int8.wgsl`: an `#if` branch
 /// that computes the result with one instruction. The `#else` branch with the translated body must
-/// follow. `None` for any other function.
+/// follow. Returns `None` for any other function.
 pub(super) fn known_function(name: &str, arguments: &[String]) -> Option<String> {
     let [a, b, c] = arguments else { return None };
     let ((size, codes, places), rest) = match name {

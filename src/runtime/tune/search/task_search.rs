@@ -226,8 +226,8 @@ impl Attempt<'_, '_> {
         Ok(())
     }
 
-    /// Prepares the same candidate again in separate memory: a time difference is noise. `None` if
-    /// that fails, for example for lack of memory.
+    /// Prepares the same candidate again in separate memory: a time difference is noise. Returns
+    /// `None` if that fails, for example for lack of memory.
     fn twin(&mut self, way: &Way) -> Raced<Option<(Way, Runner, f64)>> {
         match self.check(way, self.search.options.hang_limit) {
             Ok((runner, _)) => Ok(Some((way.clone(), runner, 1.0))),

@@ -242,7 +242,7 @@ fn weight_name(op: &Op) -> &str {
     op.bound_names().next().unwrap_or_default()
 }
 
-/// Whether `a > b` provably holds for every run.
+/// Returns whether `a > b` provably holds for every run.
 fn surely_more(a: &Dim, b: &Dim) -> bool {
     (a.clone() - b.clone()).as_const().is_some_and(|difference| difference > 0)
 }

@@ -268,8 +268,8 @@ fn index(at: i128, len: usize) -> Option<usize> {
     usize::try_from(at).ok().filter(|at| *at < len)
 }
 
-/// Returns the start, end and step of a slice of a sequence of `len` items; `None` if one is
-/// not an integer.
+/// Returns the start, end and step of a slice of a sequence of `len` items, or `None` if one is not
+/// an integer.
 fn bounds(parts: &[Option<Value>; 3], len: usize) -> Result<Option<(i128, i128, i128)>> {
     let part = |at: usize| match &parts[at] {
         None | Some(Value::None) => Some(None),

@@ -24,7 +24,7 @@ pub(super) fn bounds(parts: &[Option<Value>; 2], len: usize) -> Result<(usize, u
 }
 
 /// Returns the part of `text` that the second and third arguments select, and the character index
-/// of its start; `None` for an invalid range.
+/// of its start, or `None` for an invalid range.
 fn part_of<'a>(text: &'a str, args: &[Value]) -> Result<Option<(usize, &'a str)>> {
     let parts = [args.get(1).cloned(), args.get(2).cloned()];
     if parts.iter().all(Option::is_none) {

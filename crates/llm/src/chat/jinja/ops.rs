@@ -295,7 +295,7 @@ fn all_equal(a: &[Value], b: &[Value], meter: &Meter) -> Result<bool> {
     Ok(true)
 }
 
-/// Returns the order of two values; `None` for NaN. `sign` is the operator in error messages.
+/// Returns the order of two values, or `None` for NaN. `sign` is the operator in error messages.
 pub(super) fn ordered(a: &Value, b: &Value, sign: &str, meter: &Meter) -> Result<Option<Ordering>> {
     meter.step(1)?;
     defined(a)?;
@@ -365,7 +365,7 @@ pub(super) fn contains(container: &Value, value: &Value, meter: &Meter) -> Resul
     }
 }
 
-/// Returns the value of a key; `None` if the dictionary does not have it.
+/// Returns the value of a key, or `None` if the dictionary does not have it.
 pub(super) fn get(dict: &Dict, key: &Value, meter: &Meter) -> Result<Option<Value>> {
     meter.step(1 + dict.pairs.len() as u64 / 8)?;
     for (known, value) in &dict.pairs {

@@ -189,7 +189,7 @@ impl Value {
         }
     }
 
-    /// Returns the value of an integer, or a Boolean as 0 or 1; `None` for other types.
+    /// Returns the value of an integer, or a Boolean as 0 or 1. Returns `None` for other types.
     pub(super) fn as_int(&self) -> Option<i128> {
         match self {
             Value::Int(number) => Some(*number),
