@@ -64,7 +64,7 @@ fn tokens_of(model: &Model, prompt: &str) -> Option<usize> {
     Some(model.tokenizer().encode(short, options).ok()?.len())
 }
 
-/// Standard output for generated text; remembers its first error.
+/// Standard output for generated text; keeps its first error.
 struct Output {
     json: bool,
     /// The error that ended the output.

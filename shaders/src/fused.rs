@@ -129,7 +129,7 @@ pub enum Value {
     Cast(DType, u32),
     /// Reduction over the last dimension of the index space, of `f32`.
     Reduce(ReduceOp, u32),
-    /// The result (`f32`) with this number of the kernel that this body is fused into; see
+    /// A result (`f32`) of the kernel that this body is fused into, by index; see
     /// [`super::KernelFusion`].
     Anchor(u32),
 }

@@ -126,8 +126,8 @@ pub const SEGMENT_WORDS: u32 = 6;
 /// Parameter words of a quant epilogue to int8: columns of a row, and offset of the norm's weight.
 pub const QUANT_WORDS: u32 = 2;
 
-/// Parameter words of a quant epilogue to f16: the same, the norm's `eps`, and the number of words
-/// before the factors.
+/// Parameter words of a quant epilogue to f16: those of [`QUANT_WORDS`], the norm's `eps`, and the
+/// number of words before the factors.
 pub const F16_EPILOGUE_WORDS: u32 = 4;
 
 /// Maximum number of code orders in a quant epilogue.
@@ -157,7 +157,8 @@ impl KernelFusion {
     }
 
     /// Returns the number of words that the fusion adds to the kernel's parameters. `rows` is
-    /// whether the kernel multiplies by a weight matrix, of which each segment specifies its rows.
+    /// whether the kernel multiplies by a weight matrix; each segment then also specifies its rows
+    /// of that matrix.
     pub fn words(&self, rows: bool) -> u32 {
         let norm = if self.norm.is_some() { 2 } else { 0 };
         let prologue = self.prologue.as_ref().map_or(0, FusedExpr::operand_words);

@@ -95,7 +95,7 @@ impl Epilogue {
 }
 
 impl Gemm {
-    /// Returns the reason why no library supports it, if none does.
+    /// Returns why no library supports the routine, or `None` if one may.
     pub fn fault(&self) -> Option<String> {
         let Gemm { operands, result, compute, epilogue, .. } = self;
         if !operands.is_float() {
@@ -111,7 +111,7 @@ impl Gemm {
             .then(|| format!("a bias before rounding to {}", result.name()))
     }
 
-    /// Returns its binding interface.
+    /// Returns the binding interface of the call.
     pub fn interface(&self) -> Interface {
         let mut bindings = vec![Read; 2 + usize::from(self.epilogue.has_bias())];
         bindings.push(ReadWrite);
@@ -146,14 +146,14 @@ impl Routine {
         }
     }
 
-    /// Returns the reason why no library supports it, if none does.
+    /// Returns why no library supports the routine, or `None` if one may.
     pub fn fault(&self) -> Option<String> {
         match self {
             Routine::Gemm(gemm) => gemm.fault(),
         }
     }
 
-    /// Returns its binding interface.
+    /// Returns the binding interface of the call.
     pub fn interface(&self) -> Interface {
         match self {
             Routine::Gemm(gemm) => gemm.interface(),

@@ -9,7 +9,7 @@ use super::{
 };
 use crate::error::{Error, Result};
 
-/// What the caller sets for a choice: the cost model, and constraints.
+/// The caller's settings for a choice: the cost model, and constraints.
 pub struct Wishes<'a> {
     /// The cost model that ranks engines.
     pub heuristic: &'a dyn Heuristic,

@@ -47,7 +47,7 @@ pub enum TensorRole {
 pub struct Tensor {
     /// Name for display.
     pub name: String,
-    /// Its purpose.
+    /// Purpose of the tensor.
     pub role: TensorRole,
     /// Size in bytes at the upper ends of the shape class; a multiple of [`GRANULE`].
     pub bytes: u64,
@@ -241,8 +241,8 @@ impl Lowering<'_> {
         Ok(copy)
     }
 
-    /// Returns the view itself if its rows have a common stride, else a contiguous copy; with the
-    /// number of rows, the number of columns and the row stride.
+    /// Returns the view itself if its rows have a common stride, else a contiguous copy; also
+    /// returns the number of rows, the number of columns and the row stride.
     ///
     /// # Errors
     /// Same as [`Lowering::copied`].

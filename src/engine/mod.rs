@@ -1,9 +1,9 @@
 //! Engines: implementations of operations, chosen by estimate or measurement.
 //!
-//! An [`Engine`] has a stable, globally unique [`EngineId`], says whether it applies to a [`Query`]
-//! and at what cost, and lowers the query to [`Step`]s: kernel launches with parameters, on tensors
-//! that have no memory yet. The [`Registry`] holds every engine; the [`Heuristic`] ranks those that
-//! apply, from the profile alone.
+//! An [`Engine`] has a stable, globally unique [`EngineId`], reports whether it applies to a
+//! [`Query`] and at what cost, and lowers the query to [`Step`]s: kernel launches with parameters,
+//! on tensors that have no memory yet. The [`Registry`] holds every engine; the [`Heuristic`] ranks
+//! those that apply, from the profile alone.
 //!
 //! An engine never sees a device, only its [`DeviceProfile`], so a plan can be made for a machine
 //! that is not present. Adding an engine touches one file of this folder and the registry.
@@ -231,18 +231,18 @@ pub const OTHER_OPERATION: &str = "executes other operations";
 
 /// One implementation of a group of nodes.
 pub trait Engine: Send + Sync {
-    /// Returns its id.
+    /// Returns the engine's id.
     fn id(&self) -> &EngineId;
 
-    /// Returns its version, which is incremented when the engine launches different work for the
-    /// same query; this invalidates older measurements. Measurements of another crate version are
-    /// always invalid, so built-in engines increment it only between releases. A wrapper returns
-    /// the version of the engine that it wraps.
+    /// Returns the engine's version, which is incremented when the engine launches different work
+    /// for the same query; this invalidates older measurements. Measurements of another crate
+    /// version are always invalid, so built-in engines increment it only between releases. A
+    /// wrapper returns the version of the engine that it wraps.
     fn version(&self) -> u32 {
         1
     }
 
-    /// Returns its properties for this query.
+    /// Returns the engine's properties for this query.
     fn notes(&self, query: &Query) -> Notes {
         Notes {
             deterministic: true,
@@ -261,8 +261,8 @@ pub trait Engine: Send + Sync {
         Err("its summation order is unknown".into())
     }
 
-    /// Returns its knobs for this query; earlier knobs may bound later ones. Values set by the
-    /// caller are checked against these and arrive in [`Query::knobs`].
+    /// Returns the engine's knobs for this query; earlier knobs may bound later ones. Values set by
+    /// the caller are checked against these and arrive in [`Query::knobs`].
     fn knobs(&self, _query: &Query) -> Vec<Knob> {
         Vec::new()
     }
@@ -277,20 +277,21 @@ pub trait Engine: Send + Sync {
         Lowering::on_paper(query, self.id(), |out| self.lower(query, out))
     }
 
-    /// Returns the weight layout that it reads.
+    /// Returns the weight layout that the engine reads.
     fn weight_layout(&self, _query: &Query) -> WeightLayout {
         WeightLayout::AsStored
     }
 
-    /// Checks that it can execute this query. Called before all other methods for the query.
+    /// Checks that the engine can execute this query. Called before all other methods for the
+    /// query.
     ///
     /// # Errors
     /// Returns the reason if it cannot; [`OTHER_OPERATION`] if it never executes the operation.
     fn applies(&self, query: &Query) -> Result<(), String>;
 
-    /// Checks that it also executes what is fused with the operation: the rest of a pointwise
-    /// fusion ([`Query::body`]) or the fusion around an anchor ([`Query::fusion`]). Called only if
-    /// anything is fused.
+    /// Checks that the engine also executes what is fused with the operation: the rest of a
+    /// pointwise fusion ([`Query::body`]) or the fusion around an anchor ([`Query::fusion`]).
+    /// Called only if anything is fused.
     ///
     /// # Errors
     /// Returns the reason if it does not.
@@ -298,9 +299,9 @@ pub trait Engine: Send + Sync {
         Err("executes single operations".into())
     }
 
-    /// Checks that it supports the quant epilogue of the query ([`Fusion::quant_epilogue`]): it
-    /// quantises what it stores for the matrix products that follow. Called only if it executes
-    /// everything else.
+    /// Checks that the engine supports the quant epilogue of the query
+    /// ([`Fusion::quant_epilogue`]): it quantises what it stores for the matrix products that
+    /// follow. Called only if it executes everything else.
     ///
     /// # Errors
     /// Returns the reason if it does not.
@@ -316,16 +317,16 @@ pub trait Engine: Send + Sync {
         Err("has no f16 output epilogue".into())
     }
 
-    /// Returns the layout in which it reads the first operand if an earlier kernel quantises it, or
-    /// `None` if it reads that operand unquantised only.
+    /// Returns the layout in which the engine reads the first operand if an earlier kernel
+    /// quantises it, or `None` if it only reads that operand unquantised.
     fn takes(&self, _query: &Query) -> Option<PreparedLayout> {
         None
     }
 
-    /// Estimates its cost for this query.
+    /// Estimates the engine's cost for this query.
     fn cost(&self, query: &Query) -> Cost;
 
-    /// Adds its steps for this query to `out`.
+    /// Adds the engine's steps for this query to `out`.
     ///
     /// # Errors
     /// Unsupported or invalid, naming the query, if sizes do not fit the device.

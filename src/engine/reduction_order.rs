@@ -49,7 +49,7 @@ impl ReductionOrder {
         ReductionOrder { rank: self.rank.saturating_add(ranks), ..self }
     }
 
-    /// Returns its name, for reports.
+    /// Returns the name of the order, for reports.
     pub fn name(&self) -> &str {
         &self.name
     }

@@ -2,8 +2,8 @@
 //! budget.
 //!
 //! `lifetime`, `coloring` and `arena` are pure: they compute offsets from step numbers and sizes.
-//! `pool` holds device buffers. Nothing here knows of graphs or plans; a pass of `plan` calls these
-//! functions.
+//! `pool` holds device buffers. This module does not depend on graphs or plans; a pass of `plan`
+//! calls its functions.
 
 pub mod arena;
 mod coloring;

@@ -11,9 +11,9 @@ pub struct Analysis {
     pub clock: StepClock,
     /// Number of measured runs, after the warm-up.
     pub runs: usize,
-    /// Bytes per second of a copy on the device, reads and writes together.
+    /// Bandwidth of a copy on the device, in bytes per second, reads and writes together.
     pub bandwidth: u64,
-    /// Seconds of each step, in the order of the plan.
+    /// Time of each step, in the order of the plan.
     pub steps: Vec<Spread>,
     /// Wall time of a whole run, including the downloads, without timestamps.
     pub run: Spread,
@@ -42,7 +42,7 @@ pub enum StepClock {
 }
 
 impl StepClock {
-    /// Returns its description in reports.
+    /// Returns the description of the clock in reports.
     pub fn describe(self) -> &'static str {
         match self {
             StepClock::Device => "device timestamps around each step",
@@ -51,7 +51,7 @@ impl StepClock {
     }
 }
 
-/// Seconds of a repeated measurement.
+/// Summary of a repeated measurement, in seconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Spread {
     /// The median.

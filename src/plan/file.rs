@@ -34,7 +34,7 @@ impl Plan {
     /// bounds checks: load plans only from sources you trust.
     ///
     /// # Errors
-    /// Bad file, naming the fault and its place: the bytes are not a plan file, have a different
+    /// Bad file, naming the fault and its place, if the bytes are not a plan file, have a different
     /// version, are damaged, or hold a plan that [`Plan::verify`] rejects.
     pub fn load(bytes: &[u8]) -> Result<Plan> {
         let plan: Plan = PLAN.read(bytes)?;

@@ -31,14 +31,14 @@ pub struct Task {
     pub shapes: String,
     /// Number of groups in the plan that are this task.
     pub count: usize,
-    /// Estimated seconds of one of these groups.
+    /// Estimated seconds of one group.
     pub seconds: f64,
     /// Engines that can execute it, best estimate first.
     pub engines: Vec<EngineId>,
     /// Its tensors, with their contents before a run.
     pub contents: Vec<Content>,
-    /// Symbol values to measure at: the upper ends of the class, as far as the graph's slices and
-    /// updates allow them together, and a much lower point for a wide range.
+    /// Symbol values to measure at: the upper ends of the class, reduced until the graph's slices
+    /// and updates are in bounds; and, if a range is wide, a second point far below.
     pub points: Vec<SymbolValues>,
     pub(super) piece: Piece,
     pub(super) tensors: Vec<Tensor>,
@@ -59,7 +59,7 @@ impl Task {
         self.piece.op.mode()
     }
 
-    /// Lowers the task by an engine with these knob values.
+    /// Lowers the task with an engine and these knob values.
     ///
     /// # Errors
     /// Invalid for an unknown engine or values that it does not accept. Unsupported if it cannot

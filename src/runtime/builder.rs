@@ -21,9 +21,9 @@ use crate::kernel::pack::Pack;
 use crate::provider::worker::on_thread;
 use crate::provider::{Device, OpenOptions, Provider};
 
-/// Builder of a [`Runtime`]. A setting that is not made comes from the environment, or else from a
-/// default. A setting made here overrides its environment variable, which is then not read, so its
-/// value may even be invalid.
+/// Builder of a [`Runtime`]. A setting that is not given comes from the environment, or else has a
+/// default. A setting given here overrides its environment variable, which is then not read and may
+/// even be invalid.
 #[derive(Clone, Debug, Default)]
 pub struct RuntimeBuilder {
     device: Option<String>,

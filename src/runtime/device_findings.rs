@@ -68,13 +68,14 @@ pub struct Notebook {
 }
 
 impl Notebook {
-    /// Uses the folder `doctor` in the cache folder, which `WARPLOOM_CACHE` names; by default
-    /// `warploom` in the user's. Without a cache folder nothing is stored.
+    /// Creates a notebook in the folder `doctor` of warploom's cache folder: the one that
+    /// `WARPLOOM_CACHE` names, otherwise `warploom` in the user's cache folder. Without a cache
+    /// folder nothing is stored.
     pub fn of_user() -> Notebook {
         Notebook { folder: platform::cache_folder().map(|folder| folder.join("doctor")) }
     }
 
-    /// Uses the folder at this path, which is created on the first write.
+    /// Creates a notebook in the folder at this path, which is created on the first write.
     pub fn at(folder: impl Into<PathBuf>) -> Notebook {
         Notebook { folder: Some(folder.into()) }
     }

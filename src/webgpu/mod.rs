@@ -111,8 +111,8 @@ impl Provider {
     }
 
     /// Returns the descriptor with which this provider opens an adapter: all limits, and the
-    /// features that its kernels use. For an application that opens the device itself, for example
-    /// to draw with it too, and then passes it to [`Provider::from_device`].
+    /// features that its kernels use. Useful for an application that opens the device itself, for
+    /// example because it also draws with it, and then passes it to [`Provider::from_device`].
     pub fn descriptor(adapter: &wgpu::Adapter) -> wgpu::DeviceDescriptor<'static> {
         descriptor_of(profile::features_of(adapter), adapter.limits())
     }
@@ -123,10 +123,10 @@ impl Provider {
         Some(as_webgpu(device)?.gpu.clone())
     }
 
-    /// Returns the `wgpu::Buffer` that holds a range, to read it in a render pass without a copy,
-    /// or `None` for a device of another provider, and for a freed buffer. Work of the provider
-    /// that the caller reads must have been submitted, and it must not free or overwrite the range
-    /// before the caller's submit. The buffer has the usages `STORAGE`, `COPY_SRC` and `COPY_DST`.
+    /// Returns the `wgpu::Buffer` that holds a range, so that a render pass can read it without a
+    /// copy. Returns `None` for a device of another provider, and for a freed buffer. Before its
+    /// own submit, the caller must have submitted the work that writes the range, and must not free
+    /// or overwrite the range. The buffer has the usages `STORAGE`, `COPY_SRC` and `COPY_DST`.
     pub fn buffer_of(device: &dyn Device, range: BufferRange) -> Option<wgpu::Buffer> {
         Some(as_webgpu(device)?.state().buffer(range).ok()?.gpu.clone())
     }

@@ -1,4 +1,4 @@
-//! Conformance cases, and the builder with which the table makes them.
+//! Conformance cases, and the builder that the table uses to create them.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;

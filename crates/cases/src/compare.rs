@@ -114,7 +114,7 @@ impl Mismatch {
     }
 }
 
-/// Compares a result with the reference; integers and `bool` must be equal for any tolerance.
+/// Compares a result with the reference; integers and `bool`s must be equal whatever the tolerance.
 ///
 /// # Errors
 /// The first wrong element with both values, or a difference in shape, type or element count.

@@ -31,11 +31,11 @@ pub struct Calibration {
     pub busy_threads: Option<f64>,
 
     /// Bytes of keys and values that one workgroup of `attn_subgroup` reads in the time of a
-    /// launch; fewer if launches wait less for one another. Tokens/s after 512 to 640 keys with
-    /// `attn_subgroup` and with the better of `attn_decode` and `attn_split_kv`, through CUDA and
-    /// then through Vulkan: Qwen2.5-0.5B 1,486 and 1,383, 1,132 and 991; Llama-3.2-1B 1,948 and
-    /// 1,884, 1,253 and 1,156; SmolLM2-135M 1,794 and 1,878, 1,206 and 1,106; Llama-3.1-8B, with
-    /// heads of 128, 508 and 532, 362 and 385.
+    /// launch. Lower if launches overlap more. Tokens/s after 512 to 640 keys with `attn_subgroup`
+    /// and with the better of `attn_decode` and `attn_split_kv`, through CUDA and then through
+    /// Vulkan: Qwen2.5-0.5B 1,486 and 1,383, 1,132 and 991; Llama-3.2-1B 1,948 and 1,884, 1,253 and
+    /// 1,156; SmolLM2-135M 1,794 and 1,878, 1,206 and 1,106; Llama-3.1-8B, with heads of 128, 508
+    /// and 532, 362 and 385.
     pub attention_bytes_per_launch: f64,
     /// Seconds that a workgroup of `attn_coop` takes per key, for heads of the maximum width.
     pub attention_coop_key_seconds: f64,

@@ -1,6 +1,6 @@
 //! Byte-pair encoding: turns the characters of a word into tokens, and merges neighbours by rank.
 //!
-//! The order of merges is that of the `tokenizers` crate, whose ids are the golden ones.
+//! Merges are applied in the order of the `tokenizers` crate, with which tests compare the ids.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};

@@ -52,14 +52,14 @@ crate::setters!(GenerateOptions {
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum Event<'a> {
-    /// This many tokens of a long prompt have been processed.
+    /// A part of a long prompt has been processed.
     Progress {
-        /// The number of tokens so far.
+        /// Number of prompt tokens processed so far.
         done: usize,
-        /// The number of tokens of the prompt.
+        /// Total number of prompt tokens.
         total: usize,
     },
-    /// The prompt, which has this number of tokens, has been processed.
+    /// The whole prompt has been processed. Holds its number of tokens.
     Prompt(usize),
     /// The next token was chosen. Its text follows, at once or with a later token's.
     Token(u32),

@@ -51,7 +51,7 @@ impl Model {
     /// stories.
     ///
     /// # Errors
-    /// None; the crate's tests open it.
+    /// None in practice: the crate's tests open this file.
     #[cfg(feature = "embedded-model")]
     pub fn embedded() -> Result<Arc<Model>> {
         Model::from_gguf(Gguf::from_bytes(
@@ -119,9 +119,10 @@ impl Model {
     /// layouts that the device uses; on a CPU, the formats of the file.
     ///
     /// The inputs are those of [`Model::graph`], except that run-ahead decoding has no `tokens`. A
-    /// batch adds `rows` `[seq]` and `spans` `[seq, 2]` after them, both i32. If the device chooses
-    /// tokens, `slots` `[seq]`, i32, comes first. If the run extends one of several sequences,
-    /// [`BASE`](super::BASE) is a further symbol.
+    /// batch adds `rows` `[seq]` and `spans` `[seq, 2]` after them and, if tokens are chosen on the
+    /// device, `slots` `[seq]` before them, all i32. [`DecoderOutput::Sample`] adds `sample_params`
+    /// as the last input. If the run extends one of several sequences, [`BASE`](super::BASE) is a
+    /// further symbol.
     ///
     /// # Errors
     /// Same as [`Model::graph`].

@@ -1,4 +1,4 @@
-//! A regular expression of a pre-tokenizer, by the crate `fancy-regex`.
+//! The regular expressions of pre-tokenizers, implemented by the crate `fancy-regex`.
 
 use std::ops::Range;
 
@@ -23,7 +23,7 @@ impl Pattern {
     /// Returns the matches in a text, in order.
     ///
     /// # Errors
-    /// Unsupported if the search gives up.
+    /// Unsupported if the search exceeds its backtracking limit.
     pub(super) fn matches(&self, text: &str) -> Result<Vec<Range<usize>>> {
         let found = self.0.find_iter(text).map(|found| {
             let error = |e| Error::unsupported("pre-tokenizer: the search gave up").with_source(e);

@@ -3,9 +3,9 @@
 /// Translates a pattern for `RegExp` with the flag `u`.
 ///
 /// The translated constructs are `\s` and `\S`, which have other characters in JavaScript; groups
-/// with `(?i:`, which not every browser knows; and possessive quantifiers, which none knows. In the
-/// patterns of this crate the latter find what greedy ones find, since what follows them cannot
-/// match what they took.
+/// with `(?i:`, which not every browser supports; and possessive quantifiers, which none supports.
+/// In the patterns of this crate the latter find what greedy ones find, since what follows them
+/// cannot match what they took.
 pub(super) fn for_javascript(pattern: &str) -> String {
     let mut out = String::with_capacity(2 * pattern.len());
     let mut rest = pattern.chars().peekable();

@@ -1,5 +1,5 @@
-//! A regular expression of a pre-tokenizer, by JavaScript's `RegExp`: it has the tables of Unicode
-//! already, which would be a large part of the module.
+//! The regular expressions of pre-tokenizers, implemented by JavaScript's `RegExp`. The browser
+//! already has the Unicode tables, which would make up a large part of the module.
 
 use std::ops::Range;
 

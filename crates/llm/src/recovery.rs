@@ -27,7 +27,7 @@ const MAX_LOSSES: u32 = 3;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Recovery {
-    /// Returns the error, from this step and every later one.
+    /// Does not recover: this step and every later one return the error.
     Off,
     /// Opens the same device again.
     #[default]
@@ -44,9 +44,9 @@ pub struct Recovered {
     pub lost: String,
     /// Id of the device that the session runs on now.
     pub device: String,
-    /// Number of tokens that were computed again, of all sequences.
+    /// Number of tokens recomputed, over all sequences.
     pub tokens: usize,
-    /// Time from the report of the loss until the session could go on.
+    /// Time from the report of the loss until the session could continue.
     pub elapsed: Duration,
 }
 
@@ -95,7 +95,7 @@ impl Recoveries {
     }
 }
 
-/// What the host knows of a sequence.
+/// The host's record of a sequence.
 #[derive(Clone, Debug, Default)]
 pub(super) struct History {
     /// The tokens in the cache.

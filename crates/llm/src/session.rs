@@ -34,7 +34,7 @@ pub struct Session {
     pub(super) past: Vec<usize>,
     /// For each sequence, whether the device holds its chosen next token.
     pub(super) chosen: Vec<bool>,
-    /// What the host knows of each sequence.
+    /// The host's record of each sequence.
     pub(super) histories: Vec<History>,
     pub(super) recoveries: Recoveries,
 }
@@ -267,7 +267,7 @@ impl Session {
         }
     }
 
-    /// Returns the plan of a run of one token that computes `output`. For reports.
+    /// Returns the plan of a run of one token that computes `output`, for use in reports.
     ///
     /// # Errors
     /// Errors of planning.
@@ -280,7 +280,7 @@ impl Session {
     }
 
     /// Makes a plan for exactly `tokens` tokens after `past` positions of the first sequence, and
-    /// returns it with the values of its symbols. For reports.
+    /// returns it with the values of its symbols, for use in reports.
     ///
     /// # Errors
     /// Errors of planning.

@@ -15,9 +15,9 @@ struct Node {
 
 /// Releases text that cannot be part of a stop string, and holds the rest back.
 ///
-/// The match that ends first counts, or the longest of those that end together, so the result does
-/// not depend on token boundaries. The strings form one Aho-Corasick automaton, so the cost of a
-/// byte does not depend on their number.
+/// The match that ends first wins; of several that end together, the longest one. So the result
+/// does not depend on token boundaries. The strings form one Aho-Corasick automaton, so the cost of
+/// a byte does not depend on their number.
 #[derive(Debug)]
 pub struct StopStrings {
     nodes: Vec<Node>,

@@ -372,7 +372,8 @@ impl Tokenizer {
 /// `tokenizer.ggml.pre`.
 ///
 /// # Errors
-/// Unsupported if there is no such pre-tokenizer, or if its search gives up.
+/// Unsupported if there is no such pre-tokenizer, or if its regular expression is too complex for
+/// the text.
 pub fn split_words(pre: &str, text: &str) -> Result<Vec<String>> {
     let words = Words::new(pretokenizer::by_name(pre)?)?;
     Ok(words.split(text)?.into_iter().map(str::to_owned).collect())
@@ -385,7 +386,7 @@ fn behind_space(text: &str, at: usize) -> usize {
     at + text.as_bytes().get(at..).unwrap_or_default().iter().take_while(space).count()
 }
 
-/// Returns the prefix and suffix tokens that the metadata asks for.
+/// Returns the prefix and suffix tokens that the metadata requests.
 fn edges(spec: &TokenizerSpec) -> Result<(Vec<u32>, Vec<u32>)> {
     let edge = |field: &str, id: Option<u32>, adds: Option<bool>| {
         let id = check_id(spec, &format!("{field}_token_id"), id)?;

@@ -1,4 +1,4 @@
-//! In the place of `tokenizer_json` in a browser's module that was built without it: refuses every
+//! Replaces `tokenizer_json` in browser builds without the feature `tokenizer-json`: refuses every
 //! file with a whole tokenizer.json.
 
 use serde_json::Value;

@@ -1,4 +1,4 @@
-//! Splits a text into words, as a pre-tokenizer says, and spells them in GPT-2's alphabet of bytes.
+//! Splits a text into words with a pre-tokenizer, and encodes their bytes in GPT-2's byte alphabet.
 
 #[cfg(not(target_arch = "wasm32"))]
 use super::pattern_native::Pattern;

@@ -57,8 +57,8 @@ impl Yarn {
 }
 
 /// Reads the parameters of YaRN from llama.cpp's keys and from `yarn_truncate`, an extension of
-/// this crate. `context` is the default of the original context; `rotates_all` says whether heads
-/// are rotated as a whole.
+/// this crate. `context` is the default of the original context; `rotates_all` is whether heads are
+/// rotated as a whole.
 pub(super) fn read(
     keys: &Keys<'_>,
     context: usize,

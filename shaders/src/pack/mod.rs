@@ -4,8 +4,8 @@
 //! the other, so errors are reported with file and line before any device is involved. Bindings are
 //! renumbered to the crate's convention in the shader's text, whose line numbers do not change. A
 //! call ([`Pack::call`]) binds sizes to the shapes of its operands and returns a
-//! [`Custom`](warploom_core::ir::Custom), which is all that a plan needs: no lower layer knows of
-//! packs.
+//! [`Custom`](warploom_core::ir::Custom), which is all that a plan needs: lower layers do not
+//! depend on packs.
 //!
 //! A manifest that names an operation (`implements`) also makes the pack an engine for it:
 //! `engine::PackEngine`.

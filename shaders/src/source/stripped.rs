@@ -1,19 +1,19 @@
-//! Removes comments and indentation from the texts of shaders as they are compiled into a browser's
-//! module, whose size a page waits for. Lines stay, so that errors name the same ones.
+//! Strips comments and indentation from embedded shader sources in browser builds, to reduce the
+//! size of the download. Line breaks are kept, so that line numbers in errors are unchanged.
 
-/// Returns the number of bytes that are left of a text.
+/// Returns the length of a stripped text in bytes.
 pub(super) const fn length(text: &str) -> usize {
     strip(text.as_bytes(), &mut [], false)
 }
 
-/// Returns what is left of a text, `N` bytes.
+/// Returns a stripped text, which has `N` bytes.
 pub(super) const fn bytes<const N: usize>(text: &str) -> [u8; N] {
     let mut out = [0; N];
     strip(text.as_bytes(), &mut out, true);
     out
 }
 
-/// Counts the bytes that are left, and stores them if `store` is set.
+/// Returns the number of bytes that remain; stores them in `out` if `store` is set.
 const fn strip(text: &[u8], out: &mut [u8], store: bool) -> usize {
     let (mut at, mut count, mut in_line) = (0, 0, false);
     while at < text.len() {

@@ -1,6 +1,6 @@
-//! The texts of the files, embedded.
+//! The embedded texts of the shader files.
 
-/// The text of a file; in a browser without its comments.
+/// The text of a file; in browser builds, without comments and indentation.
 #[cfg(not(target_arch = "wasm32"))]
 macro_rules! text {
     ($path:literal) => {
@@ -8,7 +8,7 @@ macro_rules! text {
     };
 }
 
-/// The text of a file; in a browser without its comments.
+/// The text of a file; in browser builds, without comments and indentation.
 #[cfg(target_arch = "wasm32")]
 macro_rules! text {
     ($path:literal) => {{

@@ -115,7 +115,7 @@ impl CoopProduct {
 
     /// Returns the size in bytes of a tile's workgroup memory: `rows` x 32 and 32 x `columns`
     /// elements of the operands in f16, with rows padded by 8; an accumulator matrix per subgroup;
-    /// and a flag that says whether there is work.
+    /// and whether there is work.
     fn bytes(&self, tile: Tile) -> u32 {
         let each = if self.f16_accumulate { 2 } else { 4 };
         80 * tile.rows + 32 * 2 * (tile.columns + 8) + tile.subgroups() * 16 * 20 * each + 16

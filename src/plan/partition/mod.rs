@@ -1,8 +1,8 @@
 //! Plans over several devices (heterogeneous partitioning).
 //!
 //! Every device has a *slot*: its index in the list of devices. `assign` chooses a slot for each
-//! node of a graph: the one where the caller places it; else, for a view, that of its operand; else
-//! the first slot with an engine for it (so a node that a GPU cannot execute falls back to the
+//! node of a graph: the one on which the caller places it; else, for a view, that of its operand;
+//! else the first slot with an engine for it (so a node that a GPU cannot execute falls back to the
 //! host). `cut` collects what one slot can execute without waiting for another into a *segment*, a
 //! graph with a [`Plan`] of its own. A tensor passed between segments has a buffer on each slot
 //! that needs it, and a *transfer* copies it from slot to slot. [`PartitionedPlan::actions`] is the

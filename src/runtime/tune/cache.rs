@@ -152,13 +152,14 @@ pub struct TuneCache {
 }
 
 impl TuneCache {
-    /// Uses the folder `tune` in the cache folder, which `WARPLOOM_CACHE` names; by default
-    /// `warploom` in the user's. Without a cache folder nothing is stored.
+    /// Creates a cache in the folder `tune` of warploom's cache folder: the one that
+    /// `WARPLOOM_CACHE` names, otherwise `warploom` in the user's cache folder. Without a cache
+    /// folder nothing is stored.
     pub fn of_user() -> TuneCache {
         TuneCache { folder: platform::cache_folder().map(|folder| folder.join("tune")) }
     }
 
-    /// Uses the folder at this path, which is created on the first write.
+    /// Creates a cache in the folder at this path, which is created on the first write.
     pub fn at(folder: impl Into<PathBuf>) -> TuneCache {
         TuneCache { folder: Some(folder.into()) }
     }

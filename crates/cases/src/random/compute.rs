@@ -1,5 +1,5 @@
-//! Adds reductions, norms, softmax, products, convolutions and attention to random graphs; some of
-//! them as one operation or as primitives.
+//! Adds reductions, norms, softmax, products, convolutions and attention to random graphs. Some are
+//! added either as one operation or as primitives.
 
 use super::range::{self, Range};
 use super::{Known, Maker};

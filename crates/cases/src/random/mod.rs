@@ -1,4 +1,4 @@
-//! Makes random graphs by seed: realistic inputs for the planner, in error-prone shapes.
+//! Generates random graphs from a seed: realistic inputs for the planner, with error-prone shapes.
 //!
 //! A graph consists of motifs, each a few operations on existing nodes: elementwise chains, norms
 //! and softmax as one operation or as primitives, products with prologues and epilogues, gated
@@ -33,10 +33,10 @@ const PAST: (Symbol, u64, u64) = (Symbol::new("past"), 0, 5);
 /// Size limits of a random graph.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RandomLimits {
-    /// A graph grows until it has a random number of nodes, from 3 to this. Its last motif may
-    /// exceed the number.
+    /// Maximum target size, in nodes. A graph grows until it reaches a random target from 3 to this
+    /// number; its last motif may exceed the target.
     pub nodes: u32,
-    /// Largest size that is chosen for an axis; at least 1.
+    /// Maximum size of an axis; at least 1.
     pub size: u64,
 }
 

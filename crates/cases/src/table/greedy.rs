@@ -1,6 +1,6 @@
 //! The best token of a row (`Op::Greedy`). It equals `Op::ArgMax` for valid rows. For rows with NaN
-//! or without a finite maximum, the reason replaces the token; `Op::ArgMax` returns the index of
-//! the first NaN, if there is one.
+//! or without a finite maximum, the result is the reason instead of a token; `Op::ArgMax` returns
+//! the index of the first NaN, if there is one.
 
 use super::MANY;
 use crate::build::{Build, Case};

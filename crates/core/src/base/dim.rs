@@ -73,8 +73,8 @@ impl Dim {
         self.terms.is_empty().then_some(self.constant)
     }
 
-    /// Returns whether the constant and every coefficient are multiples of `n`, so that the size is
-    /// one in every run.
+    /// Returns whether the constant and every coefficient are multiples of `n`, so that every value
+    /// of the size is a multiple of `n`.
     pub fn is_multiple_of(&self, n: i64) -> bool {
         n != 0 && self.constant % n == 0 && self.terms.values().all(|factor| factor % n == 0)
     }

@@ -30,7 +30,7 @@ impl DType {
         }
     }
 
-    /// Returns whether an element takes 2 bytes: `f16` and `bf16`.
+    /// Returns whether an element takes 2 bytes, as `f16` and `bf16` do.
     pub const fn is_half(self) -> bool {
         self.bytes() == 2
     }

@@ -41,7 +41,7 @@ thread_local! {
 }
 
 /// Blocks this thread until a future is ready. Absent in a browser, where it would deadlock.
-/// Futures of this workspace that are polled inside do their long work on this thread: see
+/// Futures of this workspace that it polls do their long work on this thread: see
 /// [`runs_in_place`].
 #[cfg(not(target_arch = "wasm32"))]
 pub fn block_on<F: Future>(future: F) -> F::Output {

@@ -129,7 +129,7 @@ impl Range {
 }
 
 impl Launch {
-    /// Returns whether it binds a slot that is left open for each submit.
+    /// Returns whether the launch binds an open slot, for which each submit provides the buffer.
     pub fn is_open(&self) -> bool {
         self.open
     }
@@ -149,12 +149,12 @@ impl CheckedRecording {
         self.changing_at
     }
 
-    /// Returns whether any slot is left open for each submit.
+    /// Returns whether any slot is open, so that each submit must provide a buffer.
     pub fn is_open(&self) -> bool {
         self.open
     }
 
-    /// Returns the buffer range of a binding, or `None` if its slot is left open for each submit.
+    /// Returns the buffer range of a binding, or `None` if its slot is open.
     pub fn fixed_range(&self, binding: &Binding) -> Option<BufferRange> {
         let slot = self.slots.get(binding.slot as usize)?.bound?;
         let offset = slot.offset + binding.offset;

@@ -13,7 +13,7 @@ use warploom_kernels::{Access, Interface};
 
 impl CheckedRecording {
     /// Checks a recording. `kernels` are the programs of its kernels, in order; `slots[i]` is the
-    /// buffer of slot `i`, or `None` if it is left open for each submit.
+    /// buffer of slot `i`, or `None` for an open slot, for which each submit provides the buffer.
     ///
     /// # Errors
     /// Invalid if the recording does not fit its kernels, slots or limits, naming the command and

@@ -35,7 +35,7 @@ pub(super) struct Wanted<'a> {
 
 /// Why an attempt failed.
 enum Failure {
-    /// Temporary; retried after the delay that the server asks for, if it does.
+    /// Temporary; retried after the delay that the server requests, if any.
     Again(Error, Option<Duration>),
     /// Permanent.
     Final(Error),

@@ -229,7 +229,7 @@ fn is_onnx(head: &[u8]) -> bool {
     }
 }
 
-/// Classifies a text file; `goes_on` says whether the file is longer than `head`.
+/// Classifies a text file; `goes_on` is whether the file is longer than `head`.
 fn text(head: &[u8], goes_on: bool) -> Option<Foreign> {
     let text = match std::str::from_utf8(head) {
         Ok(text) => text,

@@ -2,8 +2,8 @@
 //!
 //! # An engine
 //!
-//! The engine is forced wherever it says it applies: in every case, with and without fusion, for
-//! exact sizes and for ranges of sizes. The report counts the cases that really used it. Zero is a
+//! The engine is forced wherever it applies: in every case, with and without fusion, for exact
+//! sizes and for ranges of sizes. The report counts the cases that really used it. Zero is a
 //! failure, with the reasons given by the engine.
 //!
 //! ```

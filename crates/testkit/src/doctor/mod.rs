@@ -32,10 +32,10 @@ const MOST_WORK: u64 = 1 << 20;
 /// Time limits of a test run.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// Seconds after which no engine gets another case.
+    /// Time limit in seconds, after which no engine gets another case.
     pub seconds: f64,
-    /// Seconds, if later than `seconds`, after which no engine gets its first case. The remaining
-    /// engines are reported as skipped; they are those that plans choose last.
+    /// Time limit for the first case of an engine, in seconds, if later than `seconds`. Engines not
+    /// reached by then are reported as skipped; they are those that plans choose last.
     pub first_seconds: f64,
     /// Maximum number of cases per engine, at least one.
     pub cases: usize,
@@ -104,7 +104,7 @@ pub enum Finding {
     Failed {
         /// Name of the case in the table.
         case: String,
-        /// The driver's error, or that of the guard zones.
+        /// The driver's error, or a description of the overwritten guard zone.
         what: String,
     },
     /// Not tested on this device.

@@ -13,7 +13,7 @@ const MAX_STEPS: u64 = 1 << 26;
 const MAX_GROUPS: u64 = 1 << 20;
 
 /// Runs a kernel with all checks except for uninitialised reads; returns the words of every output.
-/// If the manifest says `writes_all`, these must not depend on the initial contents of outputs.
+/// If the manifest sets `writes_all`, these must not depend on the initial contents of outputs.
 ///
 /// # Errors
 /// Invalid, with file and line, for the first fault or an element that varies.

@@ -25,7 +25,7 @@ pub fn cases_of(operation: &str) -> Vec<Case> {
     super::super::cases().into_iter().filter(has).collect()
 }
 
-/// Runs nodes of these cases that a pack implements in the interpreter, with its checks, and
+/// Runs the nodes of these cases that a pack implements, in the interpreter with its checks, and
 /// compares the results with the operation's reference. Only small nodes run, and at most a few
 /// dozen. The outcome is wrong if none ran.
 pub fn operation_in_interpreter(pack: &Pack, cases: &[Case]) -> Row {

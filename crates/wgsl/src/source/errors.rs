@@ -95,7 +95,8 @@ impl<'a> Words<'a> {
         Place::at(self.original, self.settled.map_or(at, |settled| settled.original(at))).line
     }
 
-    /// Returns an unsupported error at a span of the parsed text, for a construct that is valid.
+    /// Returns an unsupported error at a span of the parsed text, for a valid construct that is not
+    /// supported.
     pub fn refused(&self, span: Span, what: &str) -> Error {
         Error::unsupported(self.located(span.to_range().map(|range| range.start), what))
     }

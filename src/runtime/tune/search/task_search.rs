@@ -1,4 +1,4 @@
-//! Search for one task: candidates in generations, each raced against the best so far.
+//! Search for one task: candidates in generations, each timed against the best so far.
 
 use std::time::{Duration, Instant};
 
