@@ -39,7 +39,7 @@ pub const F32_PARAMS: [&str; 2] = ["eps", "scale"];
 pub struct Entry {
     /// Name of the kernel everywhere; `*` stands for a weight format.
     pub name: &'static str,
-    /// What it computes, on which shapes, and its grid.
+    /// What the kernel computes, on which shapes, and its grid.
     pub doc: &'static str,
     /// Names of the words of the parameter block, in order.
     pub params: &'static [&'static str],

@@ -48,7 +48,7 @@ pub struct Choice {
 pub struct Candidate {
     /// The engine.
     pub engine: EngineId,
-    /// Its estimate, or the reason why it does not apply.
+    /// The engine's estimate, or the reason why it does not apply.
     pub verdict: Verdict,
 }
 

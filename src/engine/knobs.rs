@@ -11,9 +11,9 @@ use crate::error::{Error, Result};
 /// A tuning parameter of an engine, such as the threads of a workgroup.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Knob {
-    /// Its name, the same for every query.
+    /// Name of the knob, the same for every query.
     pub name: &'static str,
-    /// What it counts, for display.
+    /// What the knob counts, for display.
     pub doc: &'static str,
     /// Allowed values for this query, ascending; values of earlier knobs may limit them.
     pub values: Vec<u32>,

@@ -148,7 +148,7 @@ pub struct Query<'a> {
     pub operands: &'a [View],
     /// Destination of its result: contiguous, except for an update, where it is the state.
     pub output: &'a View,
-    /// The whole group as elementwise and row work, if it is of that kind.
+    /// The whole group as a body, if it consists of elementwise work and row reductions.
     pub body: Option<&'a Body>,
     /// Number of nodes in the group.
     pub fused: usize,

@@ -27,7 +27,7 @@ use super::Query;
 /// engine with another order replaces it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ReductionOrder {
-    /// Its rank; lower ranks are preferred.
+    /// Rank of the order; lower ranks are preferred.
     rank: u8,
     name: Cow<'static, str>,
 }

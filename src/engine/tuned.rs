@@ -32,9 +32,9 @@ impl TaskKey {
 pub struct Tuned {
     /// The engine.
     pub engine: EngineId,
-    /// Its [`Engine::version`] when it was measured.
+    /// The engine's [`Engine::version`] when it was measured.
     pub engine_version: u32,
-    /// Its knob values; missing ones are at their defaults.
+    /// Knob values of the engine; missing ones are at their defaults.
     pub knobs: KnobValues,
     /// Median seconds of the engine when it was measured.
     pub seconds: f64,

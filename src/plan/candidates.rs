@@ -39,13 +39,13 @@ pub struct Offer {
     pub seconds: f64,
     /// The cost that the estimate is computed from.
     pub cost: Cost,
-    /// Its properties when it executes the group.
+    /// The engine's properties when it executes the group.
     pub notes: Notes,
-    /// Its knobs for the group.
+    /// The engine's knobs for the group.
     pub knobs: Vec<Knob>,
-    /// Bytes of its temporaries, part of the plan's workspace.
+    /// Size of the engine's temporaries in bytes; part of the plan's workspace.
     pub workspace: u64,
-    /// The weight layout it reads.
+    /// The weight layout that the engine reads.
     pub weight_layout: WeightLayout,
 }
 

@@ -21,7 +21,7 @@ pub struct Content {
     pub name: String,
     /// Size in bytes.
     pub bytes: u64,
-    /// Its bytes before a run.
+    /// Contents before a run.
     pub fill: Fill,
     /// Element type, if a run writes the tensor; what it writes is then compared.
     pub written: Option<DType>,
@@ -52,7 +52,7 @@ pub enum Fill {
 pub struct Measurement {
     /// The task's tensors, then the engine's temporaries.
     pub tensors: Vec<Tensor>,
-    /// Its launches.
+    /// The launches.
     pub(super) steps: Vec<Step>,
     /// Number of the task's tensors.
     pub(super) own: usize,

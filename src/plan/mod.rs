@@ -66,9 +66,9 @@ use crate::provider::{DeviceProfile, Recording};
 /// A pass of planning.
 #[derive(Debug)]
 pub struct Pass {
-    /// Its name, for [`Options::without`] and [`Plan::graph_after`].
+    /// Name of the pass, for [`Options::without`] and [`Plan::graph_after`].
     pub name: &'static str,
-    /// Its effect, in one line.
+    /// Effect of the pass, in one line.
     pub doc: &'static str,
     /// Whether the plan is correct without it.
     pub optional: bool,

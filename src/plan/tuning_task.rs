@@ -35,7 +35,7 @@ pub struct Task {
     pub seconds: f64,
     /// Engines that can execute it, best estimate first.
     pub engines: Vec<EngineId>,
-    /// Its tensors, with their contents before a run.
+    /// Tensors of the task, with their contents before a run.
     pub contents: Vec<Content>,
     /// Symbol values to measure at: the upper ends of the class, reduced until the graph's slices
     /// and updates are in bounds; and, if a range is wide, a second point far below.

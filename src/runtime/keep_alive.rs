@@ -64,11 +64,11 @@ fn main(@builtin(local_invocation_index) at: u32) {
 /// use warploom::runtime::{KeepAlive, Runtime};
 /// let runtime = Runtime::auto()?;
 /// let awake = KeepAlive::if_needed(runtime.device());
-/// // An answer was given, and the next question may come.
+/// // An answer is complete; another question may follow.
 /// if let Some(awake) = &awake {
 ///     awake.hold(Duration::from_secs(120));
 /// }
-/// // It came.
+/// // The next question has arrived.
 /// if let Some(awake) = &awake {
 ///     awake.rest();
 /// }
@@ -96,7 +96,8 @@ struct State {
 
 impl KeepAlive {
     /// Creates a keep-alive if the clock of the device drops when idle, as that of a discrete GPU
-    /// through wgpu does; `None` for other devices. It is idle until [`KeepAlive::hold`].
+    /// through wgpu does. Returns `None` for other devices. The keep-alive is idle until
+    /// [`KeepAlive::hold`].
     pub fn if_needed(device: &Arc<dyn Device>) -> Option<KeepAlive> {
         let drops = device.profile().clock_drops_when_idle;
         drops.then(|| KeepAlive::new(device.clone()))

@@ -35,7 +35,7 @@ pub struct Case {
 /// The value bound to an input, weight or state.
 #[derive(Clone, Debug)]
 pub struct Binding {
-    /// Its bytes in device memory, little-endian; a weight in its storage format.
+    /// The bytes in device memory, little-endian; a weight is in its storage format.
     pub bytes: Vec<u8>,
     /// The decoded values.
     pub tensor: Tensor,

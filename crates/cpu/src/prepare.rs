@@ -16,7 +16,7 @@ use warploom_kernels::{Access, Interface, KernelSpec, catalogue};
 /// A kernel ready to be called.
 pub(super) struct Kernel {
     pub(super) body: Body,
-    /// Its fused prologue and epilogues.
+    /// The fused prologue and epilogues.
     pub(super) fusion: Option<Epilogue>,
     pub(super) format: Format,
     /// Whether [`catalogue::IN_ORDER`] is requested.

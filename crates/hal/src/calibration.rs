@@ -31,11 +31,16 @@ pub struct Calibration {
     pub busy_threads: Option<f64>,
 
     /// Bytes of keys and values that one workgroup of `attn_subgroup` reads in the time of a
-    /// launch. Lower if launches overlap more. Tokens/s after 512 to 640 keys with `attn_subgroup`
-    /// and with the better of `attn_decode` and `attn_split_kv`, through CUDA and then through
-    /// Vulkan: Qwen2.5-0.5B 1,486 and 1,383, 1,132 and 991; Llama-3.2-1B 1,948 and 1,884, 1,253 and
-    /// 1,156; SmolLM2-135M 1,794 and 1,878, 1,206 and 1,106; Llama-3.1-8B, with heads of 128, 508
-    /// and 532, 362 and 385.
+    /// launch. Lower if launches wait less for each other.
+    ///
+    /// Tokens/s after 512 to 640 keys, with `attn_subgroup` and with the better of `attn_decode`
+    /// and `attn_split_kv`; Llama-3.1-8B has heads of 128:
+    ///
+    /// - through CUDA: Qwen2.5-0.5B 1,486 and 1,383, Llama-3.2-1B 1,948 and 1,884, SmolLM2-135M
+    ///   1,794 and 1,878, Llama-3.1-8B 508 and 532;
+    ///
+    /// - through Vulkan: Qwen2.5-0.5B 1,132 and 991, Llama-3.2-1B 1,253 and 1,156, SmolLM2-135M
+    ///   1,206 and 1,106, Llama-3.1-8B 362 and 385.
     pub attention_bytes_per_launch: f64,
     /// Seconds that a workgroup of `attn_coop` takes per key, for heads of the maximum width.
     pub attention_coop_key_seconds: f64,
@@ -45,15 +50,22 @@ pub struct Calibration {
     /// 2,534 with single heads, 2,473 with two.
     pub split_kv_single_heads: bool,
     /// Head size in elements from which `attn_split_kv_fused` has small workgroups for a single
-    /// token: fewer threads wait less for each other. Tokens/s with 256 threads and with fewer:
-    /// through CUDA Llama-3.1-8B 616 and 629, Llama-3.2-1B 2,302 and 2,341, Qwen2.5-0.5B 2,443 and
-    /// 2,473, BitNet-2B 1,295 and 1,314; through Vulkan BitNet-2B, with wide heads, 818 and 833,
-    /// but Llama-3.2-1B 1,475 and 1,464, Qwen2.5-0.5B 1,356 and 1,307.
+    /// token: with fewer threads, barriers cost less.
+    ///
+    /// Tokens/s with 256 threads and with fewer:
+    ///
+    /// - through CUDA: Llama-3.1-8B 616 and 629, Llama-3.2-1B 2,302 and 2,341, Qwen2.5-0.5B 2,443
+    ///   and 2,473, BitNet-2B 1,295 and 1,314;
+    ///
+    /// - through Vulkan: BitNet-2B, which has wide heads, 818 and 833, but Llama-3.2-1B 1,475 and
+    ///   1,464, Qwen2.5-0.5B 1,356 and 1,307.
     pub split_kv_small_workgroup_head: u32,
     /// Share of the memory bandwidth that `attn_split_kv_fused` reaches if tokens share no keys;
-    /// `None` if it is not faster then. Tokens/s with it and with `attn_subgroup`, for eight
-    /// sequences of Llama-3.1-8B on an H100: through CUDA 2,264 and 2,252 after 512 keys each,
-    /// 1,702 and 1,614 after 3,000; through Vulkan 1,122 and 1,142, 1,012 and 1,004.
+    /// `None` if it is not faster then.
+    ///
+    /// Tokens/s with it and with `attn_subgroup`, for eight sequences of Llama-3.1-8B on an H100:
+    /// through CUDA 2,264 and 2,252 after 512 keys each, and 1,702 and 1,614 after 3,000; through
+    /// Vulkan 1,122 and 1,142, and 1,012 and 1,004.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub split_kv_sequences_share: Option<f64>,
 

@@ -149,8 +149,8 @@ pub trait Device: MaybeSend + Any {
     fn submit(&self, work: &[(PreparedId, Args)]) -> Result<Ticket>;
 
     /// Waits for a submit and returns its downloads. A failure of any call since the last wait is
-    /// returned here, once. On native builds, futures of GPUs block the thread that polls them;
-    /// those of a runtime do not, and should be awaited instead.
+    /// returned here, once. On native builds, futures of GPU devices block the thread that polls
+    /// them. The futures of a runtime do not; await those instead.
     fn wait(&self, ticket: Ticket) -> BoxFuture<'_, Result<Completion>>;
 
     /// Releases a buffer, a kernel or prepared work, as soon as no work in flight uses it.

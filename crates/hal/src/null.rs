@@ -19,8 +19,8 @@ use warploom_kernels::KernelSpec;
 pub struct NullProvider;
 
 impl NullProvider {
-    /// Returns the profile of the null device: the minimum of WebGPU, except for 16 GiB of memory,
-    /// all of which one buffer may take.
+    /// Returns the profile of the null device: WebGPU's minimum limits, except that it has 16 GiB
+    /// of memory, which a single buffer may fill.
     pub fn profile() -> DeviceProfile {
         DeviceProfile {
             provider: "null".into(),

@@ -78,8 +78,8 @@ pub struct Window {
 }
 
 impl Window {
-    /// Creates a window of `size` keys in all layers but every `period`-th; in all layers for
-    /// `None`.
+    /// Creates a window of `size` keys in all layers but every `period`-th, or in all layers if
+    /// `period` is `None`.
     pub fn new(size: u32, period: Option<usize>) -> Window {
         Window { size, period }
     }

@@ -249,7 +249,7 @@ impl Session {
     }
 
     /// Generates by run-ahead decoding, with on-device sampling. After a recovery from a lost
-    /// device, goes on from the last token that was read.
+    /// device, continues from the last token that was read.
     async fn write_ahead(&mut self, writer: &mut Writer<'_>) -> Result<Finish> {
         loop {
             let read = self.past();

@@ -26,7 +26,7 @@ impl Pattern {
     /// Returns the matches in a text, in order.
     ///
     /// # Errors
-    /// Unsupported if the browser refuses the expression or gives up.
+    /// Unsupported if the browser refuses the expression or aborts the search.
     pub(super) fn matches(&self, text: &str) -> Result<Vec<Range<usize>>> {
         let error = |thrown: JsValue| {
             Error::unsupported(format!("pre-tokenizer pattern {:?}: {thrown:?}", self.0))

@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, VecDeque};
 
-/// A state of the automaton: the last bytes read, as far as they may begin a stop string.
+/// A state of the automaton: the last bytes read that may begin a stop string.
 #[derive(Clone, Copy, Debug, Default)]
 struct Node {
     /// Number of these bytes, which is the distance from the root.

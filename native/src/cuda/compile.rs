@@ -55,7 +55,7 @@ pub(super) struct Compiled {
     gpu: Arc<Gpu>,
     pub(super) program: Program,
     pub(super) function: sys::CUfunction,
-    /// Its programmatic dependent launch behaviour.
+    /// The kernel's programmatic dependent launch behaviour.
     pub(super) turn: Turn,
     module: sys::CUmodule,
 }

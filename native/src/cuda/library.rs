@@ -10,7 +10,7 @@ use super::nvrtc::folders;
 
 /// The loaded library.
 pub(super) struct Lt {
-    /// Its version, such as `13.1`.
+    /// Version of the library, such as `13.1`.
     pub(super) version: String,
     // Never closed. The bindings open the library again, by their own list of names: `open` checks
     // that they find the same one.

@@ -15,7 +15,7 @@ const MAX_ELEMENTS: u64 = 1 << 26;
 /// A test case: one run of a pack.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Case {
-    /// Its display name.
+    /// Name for display.
     pub name: String,
     /// Values of sizes and of numbers in the uniform block, by name.
     pub values: BTreeMap<String, f64>,

@@ -34,7 +34,7 @@ pub struct Memory {
 pub struct ArenaBuffer {
     /// Name in the recording.
     pub name: String,
-    /// Its size in bytes.
+    /// Size in bytes.
     pub bytes: u64,
     /// The tensors in it, sorted by offset, then by first step.
     pub tensors: Vec<Placed>,
@@ -47,7 +47,7 @@ pub struct Placed {
     pub name: String,
     /// Offset of its first byte in the buffer.
     pub offset: u64,
-    /// Its size in bytes.
+    /// Size in bytes.
     pub bytes: u64,
     /// Index of the first step that touches it.
     pub first: usize,

@@ -65,7 +65,7 @@ pub struct Report {
 pub struct Target {
     /// The device, as `provider:index`.
     pub id: String,
-    /// Its name.
+    /// Name of the device.
     pub name: String,
     /// The kind of device.
     pub kind: DeviceKind,
@@ -80,7 +80,7 @@ pub struct Target {
 /// One kernel launch.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct StepReport {
-    /// Its index in the plan.
+    /// Index of the step in the plan.
     pub number: usize,
     /// Label of the group that it executes.
     pub label: String,
@@ -106,7 +106,7 @@ pub struct StepReport {
     /// Whether it needs a barrier: it touches a buffer that an earlier step since the last barrier
     /// touched, and one of the two writes.
     pub barrier: bool,
-    /// Its measurement, if there is one.
+    /// Measurement of the step, if there is one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub measured: Option<StepMeasure>,
 }

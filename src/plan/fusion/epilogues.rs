@@ -63,7 +63,7 @@ fn planes(builder: &PlanBuilder, anchor: NodeId) -> Option<Shape> {
     }
 }
 
-/// Returns the two-byte type that a node converts to, if it is such a conversion.
+/// Returns the two-byte type that a node converts to, if it is a conversion to one.
 pub(super) fn narrows(builder: &PlanBuilder, id: NodeId) -> Option<DType> {
     match builder.graph.node(id).op {
         Op::Cast(to) if to.is_half() => Some(to),

@@ -20,7 +20,7 @@ pub(super) struct Parts {
 /// A segment, with its graph.
 pub(super) struct Part {
     pub(super) slot: usize,
-    /// Its nodes, by their ids in the whole graph, in order.
+    /// The segment's nodes, by their ids in the whole graph, in order.
     pub(super) nodes: Vec<NodeId>,
     pub(super) graph: Graph,
 }

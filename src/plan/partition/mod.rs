@@ -57,14 +57,14 @@ pub struct Segment {
     pub slot: usize,
     /// Why some of its nodes are not on the slot that they would have by default, as text.
     pub why: Vec<String>,
-    /// Its plan. Passed tensors are inputs and outputs that are bound to buffers.
+    /// Plan of the segment. Passed tensors are inputs and outputs that are bound to buffers.
     pub plan: Plan,
 }
 
 /// A tensor that one segment computes and others read.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Passed {
-    /// Its name in the plans of the segments.
+    /// Name in the plans of the segments.
     pub name: String,
     /// Size of each dimension.
     pub shape: Shape,

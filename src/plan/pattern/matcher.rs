@@ -185,7 +185,7 @@ impl<'a> Matcher<'a> {
         id
     }
 
-    /// Factors a product, as far as the factors have its shape. The node `whole` is not expanded.
+    /// Splits a product into factors that have its shape. The node `whole` is not expanded.
     pub(super) fn factors(&self, id: NodeId, whole: Option<NodeId>) -> Factors {
         let mut factors = Factors { number: 1.0, ..Factors::default() };
         self.collect(id, id, whole, false, DEPTH, &mut factors);

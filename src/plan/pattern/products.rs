@@ -19,8 +19,8 @@ struct Product {
     bytes: u64,
 }
 
-/// Merges products of the same operand by weights of the same format, as far as the weights fit one
-/// buffer of `max_bytes`. A product is left alone if its weight has another reader, or if the
+/// Merges products of the same operand by weights of the same format, as long as the weights fit in
+/// one buffer of `max_bytes`. A product is left alone if its weight has another reader, or if the
 /// product or the weight is an output.
 pub(super) fn merged(graph: &Graph, max_bytes: u64) -> Result<Graph> {
     let groups = groups(graph, max_bytes);

@@ -74,7 +74,7 @@ pub struct Suspect {
     pub task: TaskKey,
     /// Id of the engine.
     pub engine: EngineId,
-    /// Its knob values.
+    /// Knob values of the engine.
     pub knobs: KnobValues,
     /// Why it is not tried again.
     pub why: String,
@@ -169,7 +169,7 @@ impl TuneCache {
         TuneCache { folder: None }
     }
 
-    /// Returns the path of a device's record; `None` without a folder.
+    /// Returns the path of a device's record, or `None` if there is no folder.
     pub fn path(&self, device: &DriverKey) -> Option<PathBuf> {
         let name = format!("{}.tune", cache_file::stem(device));
         self.folder.as_ref().map(|folder| folder.join(name))

@@ -132,18 +132,19 @@ pub struct TuneReport {
     pub results: Vec<TuneResult>,
     /// Number of candidates that ran with a correct result.
     pub measured: usize,
-    /// Why the search stopped early, if it did: the error that lost the device.
+    /// Why the search stopped early: the error with which the device was lost. `None` if it did
+    /// not.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub stopped: Option<String>,
     /// Why the cache file was ignored, if it was invalid. New results replace it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ignored: Option<String>,
-    /// The reason, if some or all results are not on disk. They then last only as long as the
-    /// runtime.
+    /// Why some or all results are not on disk; `None` if they all are. Such results last only as
+    /// long as the runtime.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub not_kept: Option<String>,
-    /// The reason, if no journal is written. A candidate that ends the process is then tried again
-    /// by the next search.
+    /// Why no journal is written; `None` if one is. Without a journal, a candidate that ends the
+    /// process is tried again by the next search.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub no_journal: Option<String>,
 }
@@ -161,7 +162,7 @@ pub struct TuneResult {
     pub count: usize,
     /// The best candidate; `None` if none could be measured.
     pub tuned: Option<Tuned>,
-    /// The reason, if no candidate could be measured.
+    /// Why no candidate could be measured; `None` if one was.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub unmeasured: Option<String>,
     /// Median time of the best candidate over all rounds, as a fraction of the estimated choice's;
@@ -188,7 +189,7 @@ pub struct Timing {
 pub struct Dropped {
     /// Id of the engine.
     pub engine: EngineId,
-    /// Its knob values.
+    /// Knob values of the engine.
     pub knobs: KnobValues,
     /// Why it was eliminated.
     pub why: String,

@@ -162,7 +162,8 @@ impl Graph {
         self.push(Node { op, inputs: SmallVec::new(), shape, dtype, label: label.into() })
     }
 
-    /// Returns for each node the nodes that read it, listed once per operand that reads it.
+    /// Returns, for each node, the nodes that read it. A node is listed once per operand that
+    /// refers to it.
     pub fn users(&self) -> Vec<SmallVec<[NodeId; 4]>> {
         let mut users = vec![SmallVec::new(); self.nodes.len()];
         for (id, node) in self.ids().zip(&self.nodes) {

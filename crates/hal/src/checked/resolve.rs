@@ -1,4 +1,5 @@
-//! One submit of checked work: evaluates and checks the changing parts; enqueues nothing.
+//! One submit of checked work: evaluates and checks what varies between submits, and enqueues
+//! nothing.
 
 use std::sync::atomic::Ordering;
 
@@ -8,7 +9,8 @@ use super::{CheckedRecording, Launch, LiveBuffers, Num, Range, Slot, Step};
 use crate::{Args, Binding, BufferRange, UploadSource};
 use warploom_core::error::{Error, Result};
 
-/// The changing parts of one submit of [`CheckedRecording`], checked; built by [`CheckedRecording::evaluate`].
+/// The checked values of one submit of a [`CheckedRecording`]; built by
+/// [`CheckedRecording::evaluate`].
 pub struct Resolved {
     /// Values of the sizes that change.
     values: Vec<i64>,
@@ -20,7 +22,7 @@ pub struct Resolved {
 
 /// A resolved command. Ranges lie within live buffers; sizes may be zero.
 pub enum ResolvedCommand<'a> {
-    /// A kernel launch; a grid with a zero launches nothing.
+    /// A kernel launch. If a size of the grid is zero, nothing is launched.
     Launch {
         /// The launch.
         launch: &'a Launch,

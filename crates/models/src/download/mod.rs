@@ -42,7 +42,7 @@ impl Source {
     /// Parses the name of a model on the hub.
     ///
     /// # Errors
-    /// Invalid, showing the expected forms, if `text` is not such a name.
+    /// Invalid, showing the expected forms, if `text` has none of them.
     pub fn parse(text: &str) -> Result<Source> {
         let (repo, what) = match text.split_once(':') {
             Some((repo, what)) => (repo, Some(what)),

@@ -130,7 +130,7 @@ pub fn recognise(bytes: &[u8], name: &str) -> Option<Foreign> {
 }
 
 /// Decodes UTF-16 text with a byte order mark, as some Windows programs save it; `None` if the
-/// bytes are not such a text.
+/// bytes are not UTF-16 text.
 pub fn utf16(head: &[u8]) -> Option<String> {
     let (pairs, word): (_, fn([u8; 2]) -> u16) = match head {
         [0xff, 0xfe, rest @ ..] => (rest.chunks_exact(2), u16::from_le_bytes),

@@ -53,7 +53,7 @@ struct FaultyDevice {
     state: Mutex<State>,
 }
 
-/// Submitted work, as far as the fault needs it.
+/// The part of submitted work that the fault needs.
 #[derive(Default)]
 struct State {
     prepared: HashMap<PreparedId, Work>,

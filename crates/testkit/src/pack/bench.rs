@@ -11,7 +11,7 @@ use warploom::runtime::{AnalyzeOptions, DeviceTensors, Runtime};
 use warploom::{Error, Result};
 use warploom_core::base::{ShapeClass, SymbolValues};
 
-/// Measured times of a pack's kernel, and what its bandwidth is computed from.
+/// Measured times of a pack's kernel, and the data from which its bandwidth is computed.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Timing {
     /// Median time of the kernel itself, in seconds.

@@ -1,5 +1,5 @@
 //! Runs a workgroup: each invocation in turn until it must wait, and all of them again once none
-//! can go on.
+//! can continue.
 
 use super::bytecode::{BuiltIn, Code};
 use super::fault::{FaultKind, Trap};

@@ -18,9 +18,9 @@ use warploom_core::error::{Error, Result};
 /// An `override` declaration of a shader.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Override {
-    /// Its name in the shader.
+    /// Name in the shader.
     pub name: String,
-    /// Its `@id`.
+    /// The `@id`, if it has one.
     pub id: Option<u16>,
     /// Line of its declaration, from 1.
     pub line: u32,

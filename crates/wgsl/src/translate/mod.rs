@@ -65,7 +65,8 @@ pub enum Bounds {
     /// Clamped to the last element, as the WGSL specification allows.
     #[default]
     Restrict,
-    /// Undefined behaviour: for kernels that are known to stay in bounds.
+    /// Not checked; an index out of bounds is undefined behaviour. Only for kernels that are known
+    /// to stay in bounds.
     Unchecked,
 }
 
