@@ -79,7 +79,8 @@ pub(crate) enum Command {
     Chat(ChatArgs),
     /// Download a model from Hugging Face to the local Hugging Face cache, and print its path
     Download(DownloadArgs),
-    /// Measure prefill and decode in tokens per second, and the share of the memory bandwidth used
+    /// Measure prefill and decode speed in tokens per second, and the share of memory bandwidth
+    /// used
     Bench(BenchArgs),
     /// Measure how well a model predicts a text
     Perplexity(PerplexityArgs),
@@ -220,8 +221,8 @@ pub(crate) struct Choice {
     /// Min-p: minimum probability, relative to the most likely token [default: 0.05]
     #[arg(long, value_name = "P", value_parser = share)]
     pub(crate) min_p: Option<f32>,
-    /// Repetition penalty for recent tokens, the prompt's included; 1 for none
-    /// [default: 1; embedded model 1.15]
+    /// Repetition penalty for recent tokens, including those of the prompt; 1 for none [default: 1;
+    /// embedded model 1.15]
     #[arg(long, value_name = "X", value_parser = positive)]
     pub(crate) repeat_penalty: Option<f32>,
     /// Window of the repetition penalty in tokens, -1 for the whole context

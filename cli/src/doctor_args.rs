@@ -22,7 +22,7 @@ pub(crate) struct DoctorArgs {
     /// --first-seconds)
     #[arg(long, value_name = "N", default_value = "10", value_parser = seconds)]
     pub(crate) seconds: f64,
-    /// Seconds, at least --seconds, after which no engine starts its first case either; engines not
+    /// Time limit in seconds for the first case of each engine, at least --seconds; engines not
     /// reached by then are reported as skipped
     #[arg(long, value_name = "N", default_value = "16", value_parser = seconds)]
     pub(crate) first_seconds: f64,

@@ -62,7 +62,7 @@ pub(crate) struct ServeArgs {
     /// Time limit of a request in seconds, including the wait in the queue
     #[arg(long, value_name = "SECONDS", default_value = "600", value_parser = timeout())]
     pub(crate) timeout: u64,
-    /// Seconds that running answers may take at shutdown
+    /// Seconds to wait for running answers at shutdown
     #[arg(long, value_name = "SECONDS", default_value = "10")]
     pub(crate) grace: u32,
     /// Seconds to keep the GPU clock high after each answer; 0 disables this

@@ -127,7 +127,7 @@ pub enum Value {
     Select(u32, u32, u32),
     /// Conversion to this type; from floats to integers it truncates and saturates.
     Cast(DType, u32),
-    /// Reduction over the last dimension of the index space, of `f32`.
+    /// Reduction of an `f32` value over the last dimension of the index space.
     Reduce(ReduceOp, u32),
     /// A result (`f32`) of the kernel that this body is fused into, by index; see
     /// [`super::KernelFusion`].

@@ -27,7 +27,7 @@ pub type OnUpload<'a> = dyn FnMut(u64, u64) + Send + 'a;
 pub type OnUpload<'a> = dyn FnMut(u64, u64) + 'a;
 
 /// Builds a [`Session`]; created by [`Session::builder`]. Every setting has a default, which `None`
-/// selects where a setter accepts it.
+/// selects in setters that accept it.
 #[must_use = "it does nothing until it is built"]
 pub struct SessionBuilder<'a> {
     model: Arc<Model>,

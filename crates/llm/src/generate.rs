@@ -120,13 +120,13 @@ pub struct Generated {
 }
 
 impl Generated {
-    /// Returns the prompt tokens per second until the first token, including the time to make
-    /// plans.
+    /// Returns the number of prompt tokens per second until the first token, including the time to
+    /// make plans.
     pub fn prefill_rate(&self) -> f64 {
         self.prompt_tokens as f64 / self.first_token.as_secs_f64().max(1e-9)
     }
 
-    /// Returns the tokens per second after the first one.
+    /// Returns the number of tokens per second after the first token.
     pub fn decode_rate(&self) -> f64 {
         self.tokens.len().saturating_sub(1) as f64 / self.decode.as_secs_f64().max(1e-9)
     }

@@ -9,7 +9,7 @@ use super::{StepReport, per};
 pub struct EngineReport {
     /// The engine.
     pub engine: String,
-    /// Number of its steps.
+    /// Number of steps that the engine executes.
     pub steps: usize,
     /// Total seconds: the sum of the medians if measured, else of the estimates.
     pub seconds: f64,

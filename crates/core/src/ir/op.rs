@@ -291,7 +291,7 @@ pub struct Pool2d {
 }
 
 impl Pool2d {
-    /// Creates pooling with adjacent windows, without padding or dilation.
+    /// Creates a pooling geometry with adjacent windows, without padding or dilation.
     pub fn new(kind: PoolKind, kernel: (u32, u32)) -> Pool2d {
         Pool2d {
             kind,

@@ -87,8 +87,8 @@ impl Resolved {
         words.map(|b| u32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect()
     }
 
-    /// Returns the byte offset in [`CheckedRecording::params`] of the blocks that change, and their new bytes,
-    /// which may be empty.
+    /// Returns the byte offset in [`CheckedRecording::params`] of the blocks that change, and their
+    /// new bytes, which may be empty.
     pub fn changed(&self, work: &CheckedRecording) -> (u64, &[u8]) {
         (work.changing_at as u64, &self.changed)
     }

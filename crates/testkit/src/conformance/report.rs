@@ -72,7 +72,7 @@ pub enum Problem {
     },
 }
 
-/// The sizes a case was planned for.
+/// The sizes that a case was planned for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
@@ -89,7 +89,7 @@ pub enum Sizes {
 pub struct Row {
     /// Name of the case in the table.
     pub case: String,
-    /// The sizes it was planned for.
+    /// The sizes that the case was planned for.
     pub sizes: Sizes,
     /// The forced engine, if any.
     pub engine: Option<EngineId>,
