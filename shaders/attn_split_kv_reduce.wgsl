@@ -4,7 +4,7 @@
 // non-empty slices only; y [tokens, heads, head_dim]. A token that sees no key gives zeros.
 // Work split: one workgroup per head and token. Threads run over slices to find weights, then over
 // elements, for each of TEAMS subsets of the slices.
-// Why: merges the partial softmaxes of keys that are spread over workgroups.
+// Why: merges the partial softmaxes of keys that are split over workgroups.
 override WG: u32 = 64;
 override HEAD_DIM: u32 = 64;
 

@@ -2,7 +2,7 @@
 // as base::ComputeMode::Int8 defines, as f32. x [rows, cols] with a row stride, y [rows, cols],
 // cols a multiple of 32.
 // Work split: one thread per block; workgroups folded over grid x and y.
-// Why: for products without activation quantisation of their own.
+// Why: serves products that do not quantise their activations themselves.
 #import rounding
 
 override WG: u32 = 64;

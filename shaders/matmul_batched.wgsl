@@ -2,8 +2,8 @@
 // strides, y [batch, m, n].
 // Work split: one workgroup per 16 x 16 tile of y in a batch, one thread per element, with 16 x 16
 // tiles of a and b in workgroup memory.
-// Why: any layout of either operand is read once per 16 results. For small products of activations;
-// large products are linear layers.
+// Why: any layout of either operand is read once per 16 results. Meant for small products of
+// activations; large ones are linear layers.
 const TILE: u32 = 16u;
 // Padded by one column against bank conflicts.
 const STRIDE: u32 = 17u;

@@ -7,8 +7,8 @@
 // subgroup computes TI x TJ tiles of 16 x 16. Threads stage vec4s of both operands in workgroup
 // memory.
 // Why: 64 x 64 per subgroup keeps the tensor cores busy; a row stride of 40 f16 has the fewest bank
-// conflicts. STEPS steps are unrolled, since accumulators are copied in each loop turn. Two
-// workgroups per core hide latency. Epilogues run in a separate launch (split_k_reduce).
+// conflicts. STEPS steps are unrolled, since accumulators are copied in each loop iteration.
+// Two workgroups per core hide latency. Epilogues run in a separate launch (split_k_reduce).
 enable f16;
 enable wgpu_cooperative_matrix;
 

@@ -28,8 +28,8 @@ pub(crate) struct Cli {
 }
 
 impl Cli {
-    /// Parses a command line. A negative number after an option that takes a value is that value,
-    /// never an option or a prompt, so that an error names the option and its range.
+    /// Parses a command line. A negative number after an option that takes a value is always parsed
+    /// as that value, so that an error names the option and its range.
     ///
     /// # Errors
     /// Usage errors. As in clap, a request for help or the version is also an error.

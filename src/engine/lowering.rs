@@ -326,8 +326,8 @@ impl Lowering<'_> {
     }
 
     /// Returns the specialisation constants of a launch: none except on GPUs, where a variant per
-    /// size is worth compiling. `early` says if the binding at an index may be read before earlier
-    /// launches complete.
+    /// size is worth compiling. `early` returns whether the binding at an index may be read before
+    /// earlier launches complete.
     fn known(
         &self,
         params: &[Word],

@@ -46,7 +46,7 @@ crate::base::debug_as!(PooledBuffer, |this| id: this.id, bytes: this.bytes);
 
 /// Rounds a size up to its size class: to a multiple of 256 bytes or, if that is more, of an eighth
 /// of the next power of two. So a buffer is less than 256 bytes or a quarter larger than requested.
-/// `None` above 2^63 bytes.
+/// Returns `None` above 2^63 bytes.
 fn size_class(bytes: u64) -> Option<u64> {
     let step = (bytes.max(1).checked_next_power_of_two()? / 8).max(256);
     bytes.max(1).checked_next_multiple_of(step)

@@ -17,7 +17,7 @@ use wasm_bindgen::{JsCast, JsValue};
 use wasm_bindgen_futures::JsFuture;
 use web_sys::{MessageChannel, MessagePort};
 
-/// Longest time between two turns of the event loop, as far as the future lets others run.
+/// Maximum time between two turns of the event loop, if the future yields often enough.
 const TURN: Duration = Duration::from_millis(16);
 
 /// Sends itself messages, each of which is a task of the event loop. A timer would wait 4 ms.

@@ -76,7 +76,7 @@ fn runs() -> impl Iterator<Item = (DecoderInput, DecoderOutput)> {
     tokens.into_iter().chain([Greedy, Sample].map(|output| (DecoderInput::RunAhead, output)))
 }
 
-/// The classes of sizes for which a session plans such a run.
+/// The shape buckets for which a session plans such a run.
 fn classes_of(input: DecoderInput) -> Vec<ShapeClass> {
     match input {
         DecoderInput::RunAhead => {

@@ -254,7 +254,7 @@ impl Tensors {
 }
 
 /// Converts an error of a tensor. Its message has the place in the engine's source that recorded
-/// the operation, which says nothing to a caller in JavaScript.
+/// the operation, which means nothing to a caller in JavaScript.
 fn placeless(error: Error) -> JsValue {
     let thrown = to_js(error);
     let key = JsValue::from("message");

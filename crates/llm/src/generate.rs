@@ -319,8 +319,8 @@ impl Session {
     }
 }
 
-/// Lets other futures of the only thread of a browser run, where the CPU computes in place and no
-/// wait does.
+/// Lets other futures run on a browser's single thread: the CPU provider computes in place there,
+/// so no wait yields.
 async fn give_way() {
     if BROWSER {
         platform::let_others_run().await;

@@ -13,7 +13,7 @@ impl Pattern {
     /// Compiles a pattern.
     ///
     /// # Errors
-    /// Unsupported if the crate does not know a construct.
+    /// Unsupported if the crate does not support a construct.
     pub(super) fn new(pattern: &str) -> Result<Pattern> {
         let regex = Regex::new(pattern);
         let error = |e| Error::unsupported("pre-tokenizer pattern").with_source(e);

@@ -4,8 +4,8 @@
 ///
 /// The translated constructs are `\s` and `\S`, which have other characters in JavaScript; groups
 /// with `(?i:`, which not every browser supports; and possessive quantifiers, which none supports.
-/// In the patterns of this crate the latter find what greedy ones find, since what follows them
-/// cannot match what they took.
+/// In the patterns of this crate, possessive quantifiers match the same text as greedy ones, since
+/// no part after them can match the characters that they consumed.
 pub(super) fn for_javascript(pattern: &str) -> String {
     let mut out = String::with_capacity(2 * pattern.len());
     let mut rest = pattern.chars().peekable();

@@ -9,8 +9,8 @@ use wasm_bindgen::{JsCast, JsValue};
 
 use super::pattern_syntax::for_javascript;
 
-/// The source of a regular expression. Objects of JavaScript belong to one thread, so a search
-/// compiles it; browsers keep what they compiled.
+/// The source of a regular expression. Objects of JavaScript belong to one thread, so each search
+/// compiles it; browsers cache compiled expressions.
 #[derive(Debug)]
 pub(super) struct Pattern(String);
 
@@ -18,7 +18,7 @@ impl Pattern {
     /// Translates a pattern.
     ///
     /// # Errors
-    /// Never, like its native twin for the patterns of the table.
+    /// None; the `Result` matches the native version.
     pub(super) fn new(pattern: &str) -> Result<Pattern> {
         Ok(Pattern(for_javascript(pattern)))
     }

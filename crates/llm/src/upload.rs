@@ -33,8 +33,8 @@ pub(super) fn check_memory(on: &DeviceModel) -> Result<()> {
     }
 }
 
-/// Uploads the weights in pieces and allocates the KV cache, so that the host's memory holds one
-/// piece at a time of a file that is read on demand. Between pieces, other futures on the calling
+/// Uploads the weights in pieces and allocates the KV cache, so that only one piece of a file that
+/// is read on demand is in host memory at a time. Between pieces, other futures on the calling
 /// thread may run. `progress` receives the uploaded bytes and their total.
 pub(super) async fn upload(on: &DeviceModel, progress: &mut OnUpload<'_>) -> Result<DeviceTensors> {
     let (model, pool, device) = (&on.model, on.runtime.pool(), &**on.runtime.device());

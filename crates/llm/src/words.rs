@@ -16,7 +16,7 @@ impl Words {
     /// Compiles the patterns.
     ///
     /// # Errors
-    /// Unsupported if the engine of regular expressions does not know a construct.
+    /// Unsupported if the regular expression engine does not support a construct.
     pub(super) fn new(pre: &PreTokenizer) -> Result<Words> {
         Ok(Words(pre.patterns.iter().map(|pattern| Pattern::new(pattern)).collect::<Result<_>>()?))
     }
@@ -24,7 +24,7 @@ impl Words {
     /// Returns the words of a text, in order. Together they are the whole text.
     ///
     /// # Errors
-    /// Unsupported if the search for a pattern gives up.
+    /// Unsupported if the search for a pattern is too complex for the engine.
     pub(super) fn split<'a>(&self, text: &'a str) -> Result<Vec<&'a str>> {
         let mut parts = vec![text];
         for pattern in &self.0 {

@@ -79,8 +79,8 @@ pub(in crate::engine) struct Tile {
 
 impl Tile {
     /// Returns the size in bytes of a tile's workgroup memory: operand rows padded to 40 f16, and a
-    /// flag that says whether there is work; with in-loop dequantisation, also the row scales and
-    /// the output staging of each subgroup.
+    /// flag for whether there is work; with in-loop dequantisation, also the row scales and the
+    /// output staging of each subgroup.
     fn bytes(&self, way: Way) -> u64 {
         let [.., (_, wi), (_, wj), _] = self.constants;
         let tiles = 80 * u64::from(self.rows + self.columns) + 16;

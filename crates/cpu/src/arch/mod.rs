@@ -228,10 +228,10 @@ pub(super) fn choose() -> &'static Arch {
 }
 
 /// Instantiates every loop for one vector type. `$blocks` decodes blocks; `$feature` are the
-/// functions' attributes. The numbers say how many weight rows are multiplied at a time, chosen so
-/// that the accumulators fit in registers: by 1 row of `x`, for plain and for packed weights, then
-/// by 2, 4 and 8 rows, for either. For one row of `x`, blocks are decoded in registers if `$one` is
-/// `registers`, otherwise through memory.
+/// functions' attributes. The numbers are those of the weight rows that are multiplied at a time,
+/// chosen so that the accumulators fit in registers: by 1 row of `x`, for plain and for packed
+/// weights, then by 2, 4 and 8 rows, for either. For one row of `x`, blocks are decoded in
+/// registers if `$one` is `registers`, otherwise through memory.
 macro_rules! instantiate {
     (
         $name:literal, $simd:ty, $blocks:ident, $one:ident, [$(#[$feature:meta])*],

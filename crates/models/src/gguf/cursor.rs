@@ -64,7 +64,7 @@ pub(super) struct Cursor<'a> {
     start: Option<Start<'a>>,
 }
 
-/// Says that a cursor reads only the start of a file.
+/// Marks a cursor that reads only the start of a file.
 #[derive(Clone, Copy)]
 struct Start<'a> {
     /// Size of the file in bytes.

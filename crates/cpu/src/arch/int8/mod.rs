@@ -375,8 +375,8 @@ unsafe fn round(x: *const f32, n: usize, codes: *mut i8, factors: *mut Factors, 
 
 /// Defines the function table of one kind of [`Codes`]; `$feature` are the functions' attributes.
 /// One row of x is multiplied from registers if `$registers` is true, else through a stage as for
-/// more rows. `$m1` to `$m8` say how many of 1, 2, 4 and 8 rows of x are multiplied at once.
-/// `$tiles` is the GEMM of many rows, `$single` the bit-identical GEMV.
+/// more rows. `$m1` to `$m8` are the numbers of rows of x that are multiplied at once, for 1, 2, 4
+/// and 8 rows. `$tiles` is the GEMM of many rows, `$single` the bit-identical GEMV.
 macro_rules! table {
     (
         $name:ident, $text:literal, $codes:ty, [$(#[$feature:meta])*], $registers:literal, $tiles:expr, $single:expr,
