@@ -56,7 +56,7 @@ pub(crate) struct ServeArgs {
     /// prefer WARPLOOM_API_KEY: it does not show in process listings
     #[arg(long, value_name = "KEY")]
     pub(crate) api_key: Option<String>,
-    /// Origin whose web pages may use the server, or * for any
+    /// Origin of the web pages that may use the server, or * for any
     #[arg(long, value_name = "ORIGIN")]
     pub(crate) cors_origin: Option<String>,
     /// Time limit of a request in seconds, including the wait in the queue

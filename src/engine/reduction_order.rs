@@ -38,7 +38,7 @@ impl ReductionOrder {
         ReductionOrder { rank, name: name.into() }
     }
 
-    /// Returns the order of operations whose result is the same in any order: copies, pointwise
+    /// Returns the order of operations that have the same result in any order: copies, pointwise
     /// work, integer sums.
     pub fn exact() -> ReductionOrder {
         ReductionOrder::new(0, "exact")

@@ -1,6 +1,6 @@
-//! KV-cache readiness: finds the attention whose earlier rows of keys and values are final before a
-//! run, so that it may read them before the kernel that writes the newest rows is done (overlapping
-//! launches).
+//! KV-cache readiness: finds the attention for which earlier rows of keys and values are final
+//! before a run, so that it may read them before the kernel that writes the newest rows is done
+//! (overlapping launches).
 
 use crate::base::Dim;
 use crate::ir::{Graph, NodeId, Op, OpClass};

@@ -127,7 +127,7 @@ impl Drop for Waits {
     }
 }
 
-/// Recorded work whose downloads can be read once. Dropping it discards them.
+/// Recorded work. Its downloads can be read once; dropping it discards them.
 #[derive(Debug)]
 #[must_use = "read it to see its errors"]
 pub struct Pending {

@@ -193,7 +193,7 @@ impl RuntimeBuilder {
         self
     }
 
-    /// Registers a pack as an engine whose id is `pack.` followed by the pack's name.
+    /// Registers a pack as an engine with the id `pack.NAME`, where `NAME` is the pack's name.
     ///
     /// # Errors
     /// Invalid if the pack's manifest implements no operation.

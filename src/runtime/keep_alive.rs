@@ -103,9 +103,9 @@ impl KeepAlive {
         drops.then(|| KeepAlive::new(device.clone()))
     }
 
-    /// Creates a keep-alive for any device whose provider compiles WGSL. If the thread
-    /// cannot start, or the kernel does not compile or run, the keep-alive does nothing from then
-    /// on. The caller gets no error: the reason is only logged, at debug level.
+    /// Creates a keep-alive for any device that compiles WGSL. If the thread cannot start, or the
+    /// kernel does not compile or run, the keep-alive does nothing from then on. The caller gets no
+    /// error: the reason is only logged, at debug level.
     pub fn new(device: Arc<dyn Device>) -> KeepAlive {
         let shared = Arc::new(Shared::default());
         let (seen, name) = (shared.clone(), "warploom awake".to_string());

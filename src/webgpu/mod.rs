@@ -49,7 +49,7 @@ use std::sync::{Mutex, PoisonError};
 
 #[cfg(not(target_arch = "wasm32"))]
 pub use noop::noop_device;
-/// The wgpu version whose devices [`Provider::from_device`] accepts.
+/// The version of wgpu from which [`Provider::from_device`] accepts devices.
 pub use wgpu;
 
 #[cfg(not(target_arch = "wasm32"))]

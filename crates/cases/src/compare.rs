@@ -47,7 +47,7 @@ impl Tolerance {
         Tolerance { atol: f32::MIN_POSITIVE.into(), rtol: 0.0, eps_count, nmse: 1e-6 }
     }
 
-    /// Widens the tolerance for products whose operands are rounded to f16 (11 significant bits).
+    /// Widens the tolerance for products of operands that are rounded to f16 (11 significant bits).
     pub fn of_f16(self) -> Tolerance {
         // 2^-11 of each of two operands, in multiples of 2^-23.
         let eps_count = self.eps_count + 8192.0;

@@ -13,7 +13,7 @@ use std::fmt;
 /// A [`std::result::Result`] with [`Error`] as its default error type.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// An error whose message names the file, field, offset, shape, node or device at fault.
+/// An error. Its message names the file, field, offset, shape, node or device at fault.
 pub struct Error(Box<Inner>);
 
 struct Inner {

@@ -91,7 +91,7 @@ pub struct Calibration {
     /// more, the kernel loops. Tokens/s of Llama-3.1-8B through Vulkan: 448 with one, 432 with
     /// four.
     pub gemv_unrolled: u32,
-    /// Same as `gemv_unrolled`, for Q6_K in groups of eight blocks, whose iterations are longer.
+    /// Same as `gemv_unrolled`, for Q6_K in groups of eight blocks, where iterations are longer.
     pub gemv_unrolled_q6: u32,
     /// Share of the memory bandwidth that GEMV reaches if each workgroup quantises a row of x;
     /// `None` if it depends on the format. Inline quantisation was faster than a separate launch

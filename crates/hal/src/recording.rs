@@ -187,7 +187,7 @@ pub struct Binding {
 pub struct Args {
     /// Values of every symbol in the recording.
     pub symbols: SymbolValues,
-    /// Data for uploads whose source is [`UploadSource::Arg`], which holds an index into this list.
+    /// Data for uploads with the source [`UploadSource::Arg`], which holds an index into this list.
     pub uploads: Vec<Vec<u8>>,
     /// Index and buffer of each slot that `prepare` left open.
     pub buffers: Vec<(u32, BufferRange)>,

@@ -37,7 +37,7 @@ pub struct Architecture {
     /// Default base of the rotary frequencies of sliding-window layers, for files without
     /// `rope.freq_base_swa`; `None` if all layers use the same frequencies.
     pub local_rope_base: Option<f64>,
-    /// Layer count of the one model size whose attention scores are scaled by
+    /// Layer count of the one model size in which attention scores are scaled by
     /// `1 / sqrt(width / heads)` instead of `1 / sqrt(head size)`, unless the file has
     /// `attention.scale`.
     pub scales_by_width: Option<usize>,

@@ -19,10 +19,10 @@ pub struct Sampling {
     pub temperature: f32,
     /// Number of most probable tokens to sample from; 0 means no limit. Default 40.
     pub top_k: usize,
-    /// Samples only from the smallest set of most probable tokens whose probabilities sum to at
+    /// Samples only from the smallest set of most probable tokens with a total probability of at
     /// least this, and from at least one; 1 means no limit. Default 0.95.
     pub top_p: f32,
-    /// Samples only from tokens whose probability is at least this fraction of the highest one; 0
+    /// Samples only from tokens with a probability of at least this fraction of the highest one; 0
     /// means no limit. Default 0.05.
     pub min_p: f32,
     /// Divides positive logits of recent tokens, and multiplies negative ones; 1 disables the

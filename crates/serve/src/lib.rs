@@ -49,7 +49,8 @@ pub struct ServeOptions {
     pub model: Option<String>,
     /// Key that clients must send as `Authorization: Bearer`; `None` disables authentication.
     pub api_key: Option<String>,
-    /// Origin whose pages may read responses, or `*` for any origin; `None` sends no CORS header.
+    /// Origin of the pages that may read responses, or `*` for any origin; `None` sends no CORS
+    /// header.
     pub cors_origin: Option<String>,
     /// Default sampling settings of requests. Their seed is not used; see [`ServeOptions::seed`].
     pub sampling: Sampling,

@@ -4,7 +4,7 @@
 //! `attn_split_kv` computes partial results (output, maximum and sum) of slices of the keys;
 //! `attn_split_kv_reduce` reduces them in a second launch. Planning chooses the number of slices
 //! from the device and the upper bound of keys. Their length depends on the keys of a run;
-//! workgroups whose slices are empty because the past is short exit at once.
+//! workgroups with empty slices, because the past is short, exit at once.
 
 use crate::base::{DType, Dim, Shape};
 use crate::engine::attention::single_pass::{

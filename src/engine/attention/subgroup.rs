@@ -1,5 +1,5 @@
-//! Attention of few tokens in one launch, with an online softmax in subgroups whose lanes share
-//! keys.
+//! Attention of few tokens in one launch, with an online softmax in subgroups; several lanes share
+//! a key.
 
 use crate::base::DType;
 use crate::engine::attention::single_pass::{

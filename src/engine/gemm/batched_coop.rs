@@ -1,6 +1,6 @@
 //! Batched GEMM of two computed `f16` matrices on tensor cores (cooperative matrices).
 //!
-//! The pass `fuse` proposes it, like the vendor GEMM, for a product whose operands are converted
+//! The pass `fuse` proposes it, like the vendor GEMM, for a product of operands that are converted
 //! from `f16` to `f32`: products of f16 are exact in `f32` and sums are `f32`, so nothing is lost.
 //! The result is stored as `f32` or rounded once to `f16`. If the plan allows it
 //! ([`f16_accumulate`](crate::plan::Options::f16_accumulate)), an `f16` result may also be

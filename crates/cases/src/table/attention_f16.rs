@@ -1,4 +1,4 @@
-//! Attention whose queries and softmax weights may be rounded to f16 (`ComputeMode::F16`).
+//! Attention with queries and softmax weights that may be rounded to f16 (`ComputeMode::F16`).
 
 use crate::build::{Build, Case};
 use crate::compare::Tolerance;

@@ -1,5 +1,5 @@
-//! Products whose operands may be rounded to f16 (`ComputeMode::F16`). Those with a large k may run
-//! with split-K.
+//! Products of operands that may be rounded to f16 (`ComputeMode::F16`). Those with a large k may
+//! run with split-K.
 
 use crate::build::{Build, Case, halves};
 use crate::compare::Tolerance;

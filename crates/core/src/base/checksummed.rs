@@ -29,7 +29,7 @@ pub struct Checksummed {
 }
 
 impl Checksummed {
-    /// Creates a bad-file error whose message begins with the kind of file.
+    /// Creates a bad-file error; its message begins with the kind of file.
     pub fn bad(&self, what: impl std::fmt::Display) -> Error {
         Error::bad_file(format!("{}: {what}", self.what))
     }

@@ -158,7 +158,8 @@ impl BinaryOp {
         BinaryOp::Or,
     ];
 
-    /// Returns whether this is a comparison, whose result is `bool` for operands of any type.
+    /// Returns whether this is a comparison. The result of a comparison is `bool` for operands of
+    /// any type.
     pub const fn is_comparison(self) -> bool {
         use BinaryOp::{Eq, Ge, Gt, Le, Lt, Ne};
         matches!(self, Eq | Ne | Lt | Le | Gt | Ge)

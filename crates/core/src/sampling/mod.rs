@@ -20,10 +20,10 @@ pub use none::NoToken;
 /// [`crate::ir::Op::Sample`].
 ///
 /// Three filters apply in order: `top_k` keeps the best tokens (by lower id among equals); `top_p`
-/// keeps their shortest prefix, of at least one token, whose weights at temperature 1 reach this
-/// share of their sum; `min_p` keeps those whose weight at temperature 1 is at least this fraction
-/// of the best token's. One of the remaining tokens is drawn in proportion to its weight at the
-/// given temperature.
+/// keeps the shortest prefix of these, of at least one token, that reaches this share of the sum of
+/// their weights at temperature 1; `min_p` keeps those with a weight at temperature 1 of at least
+/// this fraction of the best token's. One of the remaining tokens is drawn in proportion to its
+/// weight at the given temperature.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct SampleParams {
     /// `log2(e) / temperature`: doublings of the weight per unit of a logit. A value that is not a

@@ -1,4 +1,4 @@
-//! A chat with a model on a device: messages and answers, whose tokens stay in the KV cache.
+//! A chat with a model on a device. The tokens of its messages and answers stay in the KV cache.
 
 use std::time::SystemTime;
 
@@ -134,7 +134,7 @@ impl Chat {
         &self.session
     }
 
-    /// Ends the conversation and returns its session, whose cache still holds the last prompt.
+    /// Ends the conversation and returns its session. The cache still holds the last prompt.
     pub fn into_session(self) -> Session {
         self.session
     }

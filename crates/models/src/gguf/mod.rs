@@ -111,7 +111,8 @@ impl Gguf {
         self.parts().map(|part| part.data.len()).sum()
     }
 
-    /// Returns the total bytes of all tensors whose type has a known size, without padding.
+    /// Returns the total size in bytes, without padding, of all tensors of a type with a known
+    /// size.
     pub fn tensor_bytes(&self) -> u64 {
         self.tensors().filter_map(|info| info.byte_len()).sum()
     }
@@ -146,8 +147,8 @@ impl Gguf {
     ///
     /// # Errors
     /// Unsupported if the size of its type is unknown, or if the file was opened with
-    /// [`Gguf::from_reader`], whose bytes [`Gguf::part`] returns; invalid if the tensor belongs to
-    /// a different file; bad file if the file has become too short.
+    /// [`Gguf::from_reader`] (use [`Gguf::part`] instead); invalid if the tensor belongs to a
+    /// different file; bad file if the file has become too short.
     pub fn bytes(&self, info: &TensorInfo) -> Result<&[u8]> {
         let (part, len) = self.place_of(info)?;
         match &part.data {
@@ -207,7 +208,7 @@ impl Gguf {
     }
 
     /// Returns the blocks of a tensor in its [`TensorInfo::format`]. They are the bytes of the
-    /// file, except for BitNet's I2_S, whose single scale is repeated in every block.
+    /// file, except for BitNet's I2_S: its single scale is repeated in every block.
     ///
     /// # Errors
     /// Same as [`Gguf::part`], and also unsupported if this crate does not decode the type, and

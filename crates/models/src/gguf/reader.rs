@@ -11,8 +11,8 @@ use warploom_core::error::{Error, Result};
 /// formats.
 const FIRST_READ: u64 = 256 << 10;
 
-/// A file whose bytes are read on demand, such as a file in a browser. Implementations must return
-/// the same bytes for the same offset every time.
+/// A file that is read on demand, such as a file in a browser. Implementations must return the same
+/// bytes for the same offset every time.
 pub trait ReadAt {
     /// Returns the size of the file in bytes.
     fn size(&self) -> u64;

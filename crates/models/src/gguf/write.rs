@@ -14,7 +14,8 @@ const ALIGNMENT: u64 = 32;
 /// Maximum rank of a tensor, as in ggml.
 const MAX_DIMS: usize = 4;
 
-/// The head of a file under construction: metadata, and tensors whose bytes follow later.
+/// The head of a file under construction: metadata, and descriptions of the tensors. The bytes of
+/// the tensors follow later.
 #[derive(Debug, Default)]
 pub struct Writer {
     keys: Vec<u8>,

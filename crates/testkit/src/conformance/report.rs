@@ -140,7 +140,8 @@ impl From<Outcome> for Verdict {
 pub struct EngineUse {
     /// The engine.
     pub engine: EngineId,
-    /// Number of cases whose executed plan contained it, not counting declared failures.
+    /// Number of cases in which the executed plan contained the engine, not counting declared
+    /// failures.
     pub cases: usize,
     /// Why it was not used in other cases: each reason given by the engine or the planner, with its
     /// number of groups, and each declared failure with its number of runs.

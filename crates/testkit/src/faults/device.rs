@@ -1,4 +1,4 @@
-//! A provider whose devices behave like another's, except for one fault.
+//! A provider of devices that behave like those of another provider, except for one fault.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

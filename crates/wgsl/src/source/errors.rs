@@ -135,7 +135,7 @@ impl<'a> Words<'a> {
         }
     }
 
-    /// Returns the name of the variable, member or alias whose declared type contains the byte at
+    /// Returns the name of the variable, member or alias that is declared with the type at byte
     /// offset `at` of the text.
     pub fn declared_at(&self, at: usize) -> Option<String> {
         let code = without_comments(self.text());

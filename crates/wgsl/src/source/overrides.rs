@@ -107,7 +107,7 @@ fn overrides_at<'d>(
     with.collect()
 }
 
-/// Shader source whose overrides have been replaced with constants.
+/// Shader source in which constants have replaced the overrides.
 #[derive(Clone, Debug)]
 pub struct Settled<'a> {
     pub text: Cow<'a, str>,

@@ -165,7 +165,7 @@ pub struct Translated {
     pub workgroup_size: [u32; 3],
     /// Buffers that the kernel uses, in ascending order of group and binding.
     pub bindings: Vec<Binding>,
-    /// Runtime-sized arrays whose lengths are passed to the kernel.
+    /// Runtime-sized arrays. Their lengths are passed to the kernel.
     pub lengths: Vec<ArrayLength>,
     /// Bytes of the `var<immediate>`, if there is one.
     pub immediates: Option<u32>,

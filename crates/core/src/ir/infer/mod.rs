@@ -23,7 +23,7 @@ use crate::sampling::{NoToken, SampleParams};
 ///
 /// # Errors
 /// Invalid, naming the operation and the shapes, if the operands violate the rule of `op`, or if
-/// `op` is a leaf (input, weight, state, constant), whose shape is declared, not inferred.
+/// `op` is a leaf (input, weight, state, constant): the shape of a leaf is declared, not inferred.
 pub fn infer(op: &Op, operands: &[&Node]) -> Result<(Shape, DType)> {
     let call = Call { op, operands };
     call.arity()?;
