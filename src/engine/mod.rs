@@ -113,7 +113,7 @@ pub struct Notes {
 /// ([`Format::kept`](crate::base::Format::kept)), which the graph names. All other weights are
 /// uploaded as stored in the file.
 ///
-/// An additional layout would be a variant that names a documented byte order, never an engine, so
+/// A further layout would be a variant named after a documented byte order, not after an engine, so
 /// that prefill and decode can share it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
@@ -167,8 +167,8 @@ pub struct Query<'a> {
     pub f16_accumulate: bool,
     /// Destinations of the other results of the same user kernel, each with its output index.
     pub siblings: &'a [(u32, View)],
-    /// Whether K and V of an attention are states that this run only appends to, from position
-    /// `past` on, so that earlier rows are already final.
+    /// Whether the keys and values of attention are states that this run only appends to, from
+    /// position `past` on, so that earlier rows are already final.
     pub past_kv_is_final: bool,
     /// The first operand, if an earlier kernel has quantised it; see [`Engine::takes`].
     pub given: Option<PreparedOperand>,

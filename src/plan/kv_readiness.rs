@@ -5,9 +5,9 @@
 use crate::base::Dim;
 use crate::ir::{Graph, NodeId, Op, OpClass};
 
-/// Returns whether K and V of an attention are states that a run writes in one place only, from the
-/// row of its first token on, so that earlier rows are final. Runs wait for each other; only
-/// launches of one run may overlap.
+/// Returns whether the keys and values of attention are states that a run writes in one place only,
+/// from the row of its first token on, so that earlier rows are final. Runs wait for each other;
+/// only launches of one run may overlap.
 pub(super) fn rows_before(graph: &Graph, id: NodeId) -> bool {
     let node = graph.node(id);
     let Op::Attention { past, .. } = &node.op else { return false };

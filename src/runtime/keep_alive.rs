@@ -126,7 +126,7 @@ impl KeepAlive {
         self.shared.set(|state| state.held = Some((now + LATER, now + time.min(LONGEST))));
     }
 
-    /// Lets the device idle. A running beat ends within about 2 ms.
+    /// Ends the hold and lets the device idle. A kernel in flight ends in about 2 ms.
     pub fn rest(&self) {
         self.shared.set(|state| state.held = None);
     }

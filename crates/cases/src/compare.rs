@@ -40,8 +40,8 @@ impl Tolerance {
     /// Returns the tolerance for sums of `k` products in `f32`.
     ///
     /// Rounding errors of a sum grow like the square root of its length. A packed format adds a few
-    /// roundings: the products with its scale and with its minimum may be larger than their
-    /// difference.
+    /// roundings, because its products with the scale and with the minimum may each be larger than
+    /// their difference.
     pub fn product(k: u64) -> Tolerance {
         let eps_count = 16.0 + (k as f64).sqrt();
         Tolerance { atol: f32::MIN_POSITIVE.into(), rtol: 0.0, eps_count, nmse: 1e-6 }

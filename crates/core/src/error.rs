@@ -119,7 +119,7 @@ impl Error {
         self.0.kind == Kind::DeviceLost
     }
 
-    /// Returns whether the request is valid but not supported here.
+    /// Returns whether the request is valid but not supported by this build, device or engine.
     pub fn is_unsupported(&self) -> bool {
         self.0.kind == Kind::Unsupported
     }

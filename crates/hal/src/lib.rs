@@ -145,7 +145,7 @@ pub trait Device: MaybeSend + Any {
 
     /// Enqueues prepared work in order, in one submit. If the caller may block
     /// ([`runs_in_place`](warploom_core::base::platform::runs_in_place)), the CPU provider computes
-    /// here.
+    /// in this call.
     fn submit(&self, work: &[(PreparedId, Args)]) -> Result<Ticket>;
 
     /// Waits for a submit and returns its downloads. A failure of any call since the last wait is

@@ -49,7 +49,7 @@ pub enum Word {
 }
 
 impl Word {
-    /// Creates the word of a size, which is evaluated here if it is constant.
+    /// Creates the word of a size. A constant size is evaluated immediately.
     ///
     /// # Errors
     /// Invalid if a constant size does not fit in 32 bits.

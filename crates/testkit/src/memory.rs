@@ -35,7 +35,8 @@ pub struct Intermediate {
     pub start: u64,
     /// One past its last byte.
     pub end: u64,
-    /// Lifetime: first and last step that access it. A downloaded one lives one step past the last.
+    /// Lifetime: the first and the last step that access it. A downloaded intermediate lives one
+    /// step past the last step.
     pub life: (usize, usize),
 }
 

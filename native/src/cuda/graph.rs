@@ -26,7 +26,7 @@ pub(super) struct Call {
 /// Behaviour of a kernel in overlapping launches (programmatic dependent launch).
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Turn {
-    /// Whether it waits for previous launches by itself.
+    /// Whether the kernel itself waits for previous launches.
     pub(super) waits: bool,
     /// Whether it lets the next launch start only when all previous ones are complete.
     pub(super) allows_overlap: bool,

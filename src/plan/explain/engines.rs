@@ -1,4 +1,4 @@
-//! Steps aggregated by engine: a profile of where the time of a run goes.
+//! Steps aggregated by engine: a profile of the time of a run.
 
 use serde::Serialize;
 

@@ -46,7 +46,7 @@ impl Layout {
     /// `from` is this tensor's own shape, which must broadcast to `to`.
     ///
     /// # Panics
-    /// If `to` has fewer dimensions than `from`.
+    /// Panics if `to` has fewer dimensions than `from`.
     pub fn broadcast(&self, from: &Shape, to: &Shape) -> Layout {
         assert!(from.rank() <= to.rank(), "{from} does not broadcast to {to}");
         let lead = to.rank() - from.rank();

@@ -18,7 +18,7 @@ impl Symbol {
     /// Creates a symbol from a literal name. Names from files go through [`Symbol::parse`].
     ///
     /// # Panics
-    /// If the name is empty, longer than 15 bytes or not ASCII.
+    /// Panics if the name is empty, longer than 15 bytes or not ASCII.
     pub const fn new(name: &str) -> Symbol {
         match Symbol::checked(name) {
             Some(symbol) => symbol,

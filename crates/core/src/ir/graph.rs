@@ -63,7 +63,7 @@ impl Graph {
     /// Returns one node.
     ///
     /// # Panics
-    /// If the graph has no node with this id.
+    /// Panics if the graph has no node with this id.
     pub fn node(&self, id: NodeId) -> &Node {
         &self.nodes[id.index()]
     }

@@ -1,7 +1,7 @@
 //! Recognises files of other formats by their first bytes, and advises what to do.
 //!
 //! A downloaded web page, a Git LFS pointer, an archive, another program's format: each is a common
-//! mistake with its own remedy, which "wrong magic" would hide.
+//! mistake with its own fix, which a "wrong magic" error would hide.
 
 use std::fmt;
 

@@ -163,8 +163,8 @@ impl Gguf {
         }
     }
 
-    /// Returns `range` of the raw bytes of a tensor: borrowed from a file in memory, read from
-    /// others.
+    /// Returns `range` of the raw bytes of a tensor: borrowed if the file is in memory, otherwise
+    /// read.
     ///
     /// # Errors
     /// Unsupported if the size of its type is unknown; invalid if the tensor belongs to a different

@@ -241,7 +241,7 @@ impl ConformanceReport {
     /// Asserts that the run passed, for tests.
     ///
     /// # Panics
-    /// If anything is wrong; the message lists all of it.
+    /// Panics if anything is wrong; the message lists every problem.
     #[track_caller]
     pub fn assert_passed(&self) {
         let wrong = self.wrong();

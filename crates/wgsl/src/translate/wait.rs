@@ -39,7 +39,7 @@ impl Body<'_, '_> {
     }
 
     /// Prints the wait before a top-level statement of the kernel, if necessary. A nested return
-    /// waits by itself: a kernel that ended before its predecessors would let its successors start
+    /// has its own wait: a kernel that ended before its predecessors would let its successors start
     /// too early.
     pub(super) fn wait_before(&mut self, statement: &Statement) {
         if !self.has_to_wait() {
