@@ -4,7 +4,8 @@ use serde::{Deserialize, Serialize};
 
 /// Number of columns after which the plane layout repeats.
 pub const PLANE_COLUMNS: u64 = 1024;
-/// Words for that many columns: the quantised values, and four words for each of 32 lanes.
+/// Number of words for [`PLANE_COLUMNS`] columns: the quantised values, and four words for each of
+/// 32 lanes.
 pub const PLANE_WORDS: u64 = PLANE_COLUMNS / 4 + 128;
 
 /// Number of rows of x that tiles interleave.

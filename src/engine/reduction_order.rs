@@ -23,8 +23,8 @@ use super::Query;
 
 /// Order in which an engine performs the operations of each element: equal orders yield equal bits.
 ///
-/// An engine with an order accepts every number of rows: if a launch cannot have that many, no
-/// engine with another order replaces it.
+/// An engine with an order accepts every number of rows. If a launch cannot have that number, no
+/// engine with another order may take its place, since the bits would change.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ReductionOrder {
     /// Rank of the order; lower ranks are preferred.

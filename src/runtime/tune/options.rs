@@ -124,9 +124,9 @@ pub struct TuneProgress<'a> {
 /// Results of a search.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct TuneReport {
-    /// Number of tasks skipped because they were measured before.
+    /// Number of tasks skipped because an earlier search measured them.
     pub known: usize,
-    /// Number of tasks skipped because they could not be measured before.
+    /// Number of tasks skipped because an earlier search could not measure them.
     pub unmeasured: usize,
     /// Results of the tasks that were measured or tried, in order.
     pub results: Vec<TuneResult>,
