@@ -27,7 +27,8 @@ use super::spec::Access;
 /// Define of the attention kernels: keys and values are f16.
 pub const F16_KV: &str = "f16_kv";
 /// Define for a fixed reduction order: a result's bits depend only on the inputs. Only the CPU's
-/// matrix products, attention and reductions have it; others keep the order for equal constants.
+/// matrix products, attention and reductions have it; other kernels keep the order if their
+/// constants are equal.
 pub const IN_ORDER: &str = "in_order";
 /// Define of the argmax kernels: the result is a token, or encodes why the logits yield none.
 pub const TOKEN: &str = "token";

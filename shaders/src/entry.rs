@@ -166,7 +166,7 @@ impl Entry {
     }
 
     /// Returns whether the CPU provider has a function for the kernel. It has none for kernels that
-    /// prepare or use operands in layouts of GPUs, or that are GPU variants of others.
+    /// prepare or use operands in layouts of GPUs, or that are GPU variants of other kernels.
     pub fn is_on_cpu(&self) -> bool {
         let other = matches!(
             self.name,

@@ -53,7 +53,8 @@ impl PartitionedPlan {
         PARTITIONED.write(self)
     }
 
-    /// Loads a plan from the bytes of a file. The warning of [`Plan::load`] applies.
+    /// Loads a plan from the bytes of a file. The warning about untrusted sources in [`Plan::load`]
+    /// applies here too.
     ///
     /// # Errors
     /// Same as [`Plan::load`].

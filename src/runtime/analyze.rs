@@ -58,7 +58,7 @@ impl Runtime {
     /// Runs a plan on the device and times it. Whole runs are timed by the host's clock. Steps are
     /// timed by device timestamps or, if the device has none, one at a time by the host's clock.
     /// Weights and states are found by name in `resident`; inputs are in the order of
-    /// [`Plan::inputs`]. Keeps the device busy for some seconds.
+    /// [`Plan::inputs`]. Keeps the device busy for a few seconds.
     ///
     /// # Errors
     /// Invalid if symbols are outside the plan's shape class or an input has the wrong size;

@@ -211,7 +211,7 @@ impl Batcher {
     /// if the thread may block.
     ///
     /// # Errors
-    /// The device's error, if the submit fails.
+    /// The device's error if the submit fails.
     pub fn flush(&self) -> Result<()> {
         self.flush_queue(&mut self.state(), std::thread::current().id())
     }

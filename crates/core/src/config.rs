@@ -153,7 +153,7 @@ pub fn system(name: &str) -> Option<String> {
 }
 
 /// Parses a number of bytes with an optional suffix K, M or G (powers of 1,024), such as `512M` or
-/// `1.5G`. Returns `None` if the text is malformed, or the number negative or at least 10^18.
+/// `1.5G`. Returns `None` if the text is malformed, or if the number is negative or at least 10^18.
 pub fn parse_bytes(text: &str) -> Option<u64> {
     let text = text.trim();
     let (digits, unit) = match text.to_ascii_uppercase().chars().last()? {

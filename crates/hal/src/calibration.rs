@@ -38,7 +38,6 @@ pub struct Calibration {
     ///
     /// - through CUDA: Qwen2.5-0.5B 1,486 and 1,383, Llama-3.2-1B 1,948 and 1,884, SmolLM2-135M
     ///   1,794 and 1,878, Llama-3.1-8B 508 and 532;
-    ///
     /// - through Vulkan: Qwen2.5-0.5B 1,132 and 991, Llama-3.2-1B 1,253 and 1,156, SmolLM2-135M
     ///   1,206 and 1,106, Llama-3.1-8B 362 and 385.
     pub attention_bytes_per_launch: f64,
@@ -56,7 +55,6 @@ pub struct Calibration {
     ///
     /// - through CUDA: Llama-3.1-8B 616 and 629, Llama-3.2-1B 2,302 and 2,341, Qwen2.5-0.5B 2,443
     ///   and 2,473, BitNet-2B 1,295 and 1,314;
-    ///
     /// - through Vulkan: BitNet-2B, which has wide heads, 818 and 833, but Llama-3.2-1B 1,475 and
     ///   1,464, Qwen2.5-0.5B 1,356 and 1,307.
     pub split_kv_small_workgroup_head: u32,
@@ -95,7 +93,7 @@ pub struct Calibration {
     pub gemv_unrolled_q6: u32,
     /// Share of the memory bandwidth that GEMV reaches if each workgroup quantises a row of x;
     /// `None` if it depends on the format. Inline quantisation was faster than a separate launch
-    /// below about 16 MB of weights, and through CUDA at 4.9 MB; there the share of
+    /// below about 16 MB of weights. Through CUDA it was faster at 4.9 MB, and the share of
     /// [`Calibration::cuda`] sets the limit at 7 MB.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub gemv_inline_quant_share: Option<f64>,

@@ -189,8 +189,8 @@ pub struct BufferId {
     pub generation: u32,
 }
 
-/// Sizes of tensors in device memory are rounded up to this many bytes, so that kernels may read
-/// four words (16 bytes) at once.
+/// Sizes of tensors in device memory are rounded up to a multiple of this number of bytes, so that
+/// kernels may read four words (16 bytes) at once.
 pub const GRANULE: u64 = 16;
 
 /// A range of bytes in a buffer.

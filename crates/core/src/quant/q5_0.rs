@@ -29,7 +29,7 @@ pub fn decode_block(block: &[u8; BYTES], out: &mut [f32; LEN]) {
 }
 
 /// Encodes 32 finite values like ggml's reference: the value of largest magnitude (the first of
-/// equals) maps to -16. `None` if the scale does not fit in an f16.
+/// equals) maps to -16. Returns `None` if the scale does not fit in an f16.
 pub fn encode_block(values: &[f32; LEN]) -> Option<[u8; BYTES]> {
     let extreme = values.iter().fold(0.0f32, |a, &v| if v.abs() > a.abs() { v } else { a });
     let d = extreme / -16.0;

@@ -69,8 +69,8 @@ impl Source {
     }
 
     /// Returns whether `text` must be a name on the hub and not a path: it is `org/name` or
-    /// `org/name:what` without the extension of a model file in `name`, and no local file has that
-    /// path.
+    /// `org/name:what`, `name` does not end in the extension of a model file, and no local file has
+    /// that path.
     pub fn is_meant(text: &str) -> bool {
         let repo = text.split(':').next().unwrap_or_default();
         let file = [".gguf", ".safetensors", ".json"].iter().any(|end| repo.ends_with(end));
@@ -109,7 +109,8 @@ pub struct HubOptions {
     pub stall_timeout: Duration,
     /// Maximum number of consecutive attempts without progress.
     pub attempts: u32,
-    /// Delay after the first of these attempts; doubled for each later one, up to a minute.
+    /// Delay after the first attempt without progress; doubled after each later one, up to a
+    /// minute.
     pub backoff: Duration,
 }
 

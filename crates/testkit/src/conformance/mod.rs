@@ -173,7 +173,7 @@ impl Conformance {
         self
     }
 
-    /// Runs only cases with this name prefix: `linear/`, `rms_norm/`. Can be called for several
+    /// Runs only cases with this name prefix, such as `linear/`. Can be called for several
     /// prefixes.
     pub fn only(mut self, beginning: impl Into<String>) -> Conformance {
         self.only.push(beginning.into());

@@ -117,8 +117,8 @@ impl Program {
     /// # Errors
     /// [`Failure::Fault`] for a fault of a kind in [`Options::checks`], and always for exceeding
     /// the step limit and for invocations that wait at different barriers; memory keeps the earlier
-    /// writes. [`Failure::Error`], invalid for a binding that is missing or too small and for
-    /// options out of range.
+    /// writes. [`Failure::Error`], of the kind invalid, for a binding that is missing or too small
+    /// and for options out of range.
     pub fn run(
         &self,
         workgroups: [u32; 3],
