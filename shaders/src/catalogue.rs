@@ -26,9 +26,8 @@ use super::spec::Access;
 
 /// Define of the attention kernels: keys and values are f16.
 pub const F16_KV: &str = "f16_kv";
-/// Define for a fixed reduction order: a result's bits depend only on the inputs. Only the CPU's
-/// matrix products, attention and reductions have it; other kernels keep the order if their
-/// constants are equal.
+/// Define for a fixed reduction order: a result's bits depend only on its inputs. Only some CPU
+/// kernels have it (products, attention, reductions); others keep the order for equal constants.
 pub const IN_ORDER: &str = "in_order";
 /// Define of the argmax kernels: the result is a token, or encodes why the logits yield none.
 pub const TOKEN: &str = "token";
