@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-/// Times of a plan's steps and runs on a device, in seconds.
+/// Measurements of a plan's steps and runs on a device. Times are in seconds.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Analysis {
     /// The device, as `provider:index`.

@@ -30,7 +30,7 @@ impl CheckedRecording {
     }
 }
 
-/// The callee of a dispatch: its parameters and buffers.
+/// The kernel that a dispatch calls: its name, parameters and buffers.
 pub trait Callee {
     /// Returns the name for messages.
     fn name(&self) -> &str;

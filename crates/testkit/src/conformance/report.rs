@@ -154,7 +154,7 @@ impl DeviceReport {
         self.rows.iter().filter(|row| matches!(row.verdict, Verdict::Pass(_))).count()
     }
 
-    /// Iterates over the rows that failed, with the failure.
+    /// Iterates over the rows that failed, each with its failure.
     pub fn failures(&self) -> impl Iterator<Item = (&Row, &Failure)> {
         self.rows.iter().filter_map(|row| match &row.verdict {
             Verdict::Fail(failure) => Some((row, failure)),
@@ -162,7 +162,7 @@ impl DeviceReport {
         })
     }
 
-    /// Iterates over the unsupported rows, with the reason.
+    /// Iterates over the unsupported rows, each with the reason.
     pub fn unsupported(&self) -> impl Iterator<Item = (&Row, &str)> {
         self.rows.iter().filter_map(|row| match &row.verdict {
             Verdict::Unsupported { reason } => Some((row, reason.as_str())),
