@@ -33,6 +33,23 @@
 //!
 //! Operations are only recorded. A read or `realize` runs them; see [`tensor`].
 //!
+//! # Gradients
+//!
+//! ```
+//! use warploom::tensor::Var;
+//! use warploom::{Runtime, Tensor};
+//!
+//! # fn main() -> warploom::Result<()> {
+//! let runtime = Runtime::auto()?;
+//! let w = Var::new(&Tensor::from_vec(&runtime, vec![1.0_f32, 2.0], [2]));
+//! let loss = w.value().square().sum(..);
+//! assert_eq!(loss.backward()?.get(&w).unwrap().to_vec::<f32>()?, [2.0, 4.0]);
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! See [`tensor::grad`]; the crate `warploom-nn` has layers and optimisers.
+//!
 //! # A graph
 //!
 //! ```

@@ -238,6 +238,16 @@ pub static CATALOGUE: &[Entry] = &[
         defines: &[],
     },
     Entry {
+        name: "index_add",
+        doc: "y[n, c] = x[n, c] + the sum of source[i, c] over all i with ids[i] = n, in the order of i; x and y [rows, \
+              cols], source [count, cols], ids [count] i32. An id outside y is dropped. One workgroup for each (n, 256 \
+              columns): grid x = ceil(cols / 256), y = rows folded over y and z.",
+        params: &["rows", "cols", "count", "x_offset", "source_offset", "ids_offset", "y_offset"],
+        bindings: &[("x", Read), ("source", Read), ("ids", Read), ("y", ReadWrite)],
+        constants: &[],
+        defines: &[],
+    },
+    Entry {
         name: "norm_rms",
         doc: "y[r, c] = x[r, c] / sqrt(mean over c of x^2 + eps) * weight[c]; y [rows, cols]. One workgroup a row, folded \
               over grid x and y.",

@@ -24,7 +24,7 @@ pub const SETTLED: &str = "settled";
 pub const MAX_SPLITS: u32 = 64;
 /// Tokens per workgroup of `attn_prefill` and `attn_coop`.
 pub const PREFILL_TOKENS: u32 = 64;
-/// Columns per workgroup of `gather_rows_*` and `scatter_rows`.
+/// Columns per workgroup of `gather_rows_*`, `scatter_rows` and `index_add`.
 pub const GATHER_COLUMNS: u32 = 256;
 /// Elements per workgroup of `gather`.
 pub const GATHER_GROUP: u32 = 256;

@@ -19,6 +19,7 @@ mod errata;
 mod fusion;
 mod gemm;
 mod heuristic;
+mod index_add;
 mod knobs;
 mod lowering;
 mod movement;

@@ -19,6 +19,7 @@ use super::gemm::mma::TilesLinear;
 use super::gemm::prequantized::CodesLinear;
 use super::gemm::quantized::Linear;
 use super::gemm::vendor::Library;
+use super::index_add::IndexAdd;
 use super::movement::{CopyInto, Gather, Scatter};
 use super::reduce::Reduce;
 use super::rows::Rows;
@@ -68,6 +69,7 @@ impl Registry {
         engines.push(Arc::new(Elementwise::new()));
         engines.extend(elementwise::Rows::all().map(|e| Arc::new(e) as Arc<dyn Engine>));
         engines.push(Arc::new(Scatter::new()));
+        engines.push(Arc::new(IndexAdd::new()));
         engines.push(Arc::new(CopyInto::new()));
         engines.push(Arc::new(Sample::new()));
         engines.push(Arc::new(Custom::new()));

@@ -96,6 +96,7 @@ assets! {
     "dequantize_to_f16": "dequantize_to_f16.wgsl",
     "halfwords": "shared/halfwords.wgsl",
     "quant_epilogue": "shared/quant_epilogue.wgsl",
+    "index_add": "index_add.wgsl",
     "iq4_values": "shared/iq4_values.wgsl",
     "k_scales": "shared/k_scales.wgsl",
     "key_range": "shared/key_range.wgsl",

@@ -1,9 +1,9 @@
 //! Rearrangements composed of the views of [`super::movement`].
 
 use std::ops::Range;
-use std::panic::Location;
 
 use super::arguments::Sizes;
+use super::place::here;
 use super::{Operand, Place, Scalar, Tensor};
 use crate::base::DType;
 use crate::error::{Error, Result};
@@ -33,7 +33,7 @@ impl Tensor {
     /// Reverses the order of the elements along an axis.
     #[track_caller]
     pub fn flip(&self, axis: isize) -> Tensor {
-        let at = Location::caller();
+        let at = here();
         self.attempt("flip", at, || {
             let size = u32::try_from(self.shape()[self.axis(axis)?]).unwrap_or(u32::MAX);
             let ids: Vec<u32> = (0..size).rev().collect();
@@ -45,7 +45,7 @@ impl Tensor {
     /// other. A negative distance moves towards the first.
     #[track_caller]
     pub fn roll(&self, axis: isize, distance: isize) -> Tensor {
-        let at = Location::caller();
+        let at = here();
         self.attempt("roll", at, || {
             let place = self.axis(axis)?;
             let size = self.shape()[place];
@@ -76,7 +76,7 @@ impl Tensor {
     /// ```
     #[track_caller]
     pub fn repeat(&self, counts: impl Sizes) -> Tensor {
-        let at = Location::caller();
+        let at = here();
         self.attempt("repeat", at, || {
             let counts = sizes_of(&counts)?;
             let rank = counts.len().max(self.rank());
@@ -99,7 +99,7 @@ impl Tensor {
     /// Repeats each element `count` times along an axis, as NumPy's `repeat`.
     #[track_caller]
     pub fn repeat_interleave(&self, axis: isize, count: usize) -> Tensor {
-        let at = Location::caller();
+        let at = here();
         self.attempt("repeat_interleave", at, || {
             let place = self.axis(axis)?;
             let mut wide = self.shape().to_vec();
@@ -116,7 +116,7 @@ impl Tensor {
     /// Enlarges the last two axes by whole factors; each element becomes a block of equal ones.
     #[track_caller]
     pub fn upsample_nearest2d(&self, rows: usize, columns: usize) -> Tensor {
-        let at = Location::caller();
+        let at = here();
         self.composed("upsample_nearest2d", at, |x| {
             x.repeat_interleave(-2, rows).repeat_interleave(-1, columns)
         })
@@ -125,7 +125,7 @@ impl Tensor {
     /// Moves the axis at index `from` to index `to`; the other axes keep their order.
     #[track_caller]
     pub fn movedim(&self, from: isize, to: isize) -> Tensor {
-        let at = Location::caller();
+        let at = here();
         self.attempt("movedim", at, || {
             let (from, to) = (self.axis(from)?, self.axis(to)?);
             let mut order: Vec<usize> = (0..self.rank()).collect();
@@ -138,7 +138,7 @@ impl Tensor {
     /// Merges the axes `first..=last` into one.
     #[track_caller]
     pub fn flatten_range(&self, first: isize, last: isize) -> Tensor {
-        let at = Location::caller();
+        let at = here();
         self.attempt("flatten_range", at, || {
             let (first, last) = (self.axis(first)?, self.axis(last)?);
             if first > last {
@@ -155,7 +155,7 @@ impl Tensor {
     /// windows, and a new last axis the elements of each.
     #[track_caller]
     pub fn unfold(&self, axis: isize, size: usize, step: usize) -> Tensor {
-        let at = Location::caller();
+        let at = here();
         self.attempt("unfold", at, || {
             let place = self.axis(axis)?;
             let len = self.shape()[place];
@@ -189,7 +189,7 @@ impl Tensor {
     /// ```
     #[track_caller]
     pub fn slice_assign(&self, ranges: &[Range<usize>], source: &Tensor) -> Tensor {
-        let at = Location::caller();
+        let at = here();
         self.attempt("slice_assign", at, || {
             let mut sizes = self.shape().to_vec();
             if ranges.len() > sizes.len() {
@@ -243,13 +243,13 @@ impl Tensor {
     /// one above it.
     #[track_caller]
     pub fn tril(&self, diagonal: i32) -> Tensor {
-        self.triangle("tril", BinaryOp::Le, diagonal, Location::caller())
+        self.triangle("tril", BinaryOp::Le, diagonal, here())
     }
 
     /// Zeroes the elements below diagonal `diagonal` of each matrix; see [`Tensor::tril`].
     #[track_caller]
     pub fn triu(&self, diagonal: i32) -> Tensor {
-        self.triangle("triu", BinaryOp::Ge, diagonal, Location::caller())
+        self.triangle("triu", BinaryOp::Ge, diagonal, here())
     }
 
     fn triangle(&self, name: &'static str, op: BinaryOp, diagonal: i32, at: Place) -> Tensor {
@@ -271,7 +271,7 @@ impl Tensor {
     /// elsewhere.
     #[track_caller]
     pub fn diag(&self) -> Tensor {
-        let at = Location::caller();
+        let at = here();
         self.attempt("diag", at, || match *self.shape() {
             [n] => {
                 // Each row is the vector's element and n zeros, of which the last row's n are cut.
@@ -291,7 +291,7 @@ impl Tensor {
     /// like NumPy's `meshgrid` with `indexing="ij"`.
     #[track_caller]
     pub fn meshgrid(vectors: &[&Tensor]) -> Vec<Tensor> {
-        let at = Location::caller();
+        let at = here();
         let sizes: Vec<usize> = vectors.iter().map(|vector| vector.elements()).collect();
         let grid = |(axis, vector): (usize, &&Tensor)| {
             vector.attempt("meshgrid", at, || {
@@ -310,7 +310,7 @@ impl Tensor {
     /// elsewhere. An id outside the row yields zeros.
     #[track_caller]
     pub fn one_hot(&self, classes: usize) -> Tensor {
-        let at = Location::caller();
+        let at = here();
         self.attempt("one_hot", at, || {
             let count = i32::try_from(classes)
                 .map_err(|_| Error::invalid(format!("{classes} classes are over 2^31 - 1")))?;
@@ -326,7 +326,7 @@ impl Tensor {
     /// `u32`) must be those of the tensor. An id outside the axis yields zero.
     #[track_caller]
     pub fn take_along_axis(&self, axis: isize, ids: &Tensor) -> Tensor {
-        let at = Location::caller();
+        let at = here();
         self.attempt("take_along_axis", at, || {
             let place = self.axis(axis)?;
             ids.check()?;
@@ -339,20 +339,7 @@ impl Tensor {
             if self.elements() == 0 {
                 return Ok(Tensor::zeros(self.runtime(), ids.shape()).cast(self.dtype()));
             }
-            // One row of n elements for each position of the other axes.
-            let (n, rows) = (self.shape()[place], self.elements() / self.shape()[place]);
-            let count = i32::try_from(self.elements()).map_err(|_| {
-                Error::invalid(format!("{} elements are over 2^31 - 1", self.elements()))
-            })?;
-            let ids = ids.cast(DType::I32).movedim(place as isize, -1);
-            let starts: Vec<i32> = (0..count).step_by(n).take(rows).collect();
-            let mut by_row = ids.shape().to_vec();
-            if let Some(last) = by_row.last_mut() {
-                *last = 1;
-            }
-            let starts = Tensor::from_vec(self.runtime(), starts, by_row);
-            let inside = ids.ge(0).logical_and(ids.lt(n as i32));
-            let flat = inside.select(ids.add(starts), -1);
+            let flat = ids.flat_places(self.shape(), place)?;
             let values = self.movedim(place as isize, -1).flatten().gather(0, &flat);
             Ok(values.movedim(-1, place as isize))
         })

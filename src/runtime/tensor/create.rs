@@ -1,9 +1,8 @@
 //! Creation of tensors.
 
-use std::panic::Location;
-
 use super::arguments::{self, Sizes};
 use super::eval::upload;
+use super::place::here;
 use super::{Element, Number, Place, Scalar, Tensor};
 use crate::base::{DType, Dim, Format, Shape};
 use crate::error::{Error, Result};
@@ -29,7 +28,7 @@ impl Tensor {
     /// Creates a tensor from values in row-major order, which are copied to the device immediately.
     #[track_caller]
     pub fn from_slice<T: Element>(runtime: &Runtime, values: &[T], shape: impl Sizes) -> Tensor {
-        let at = Location::caller();
+        let at = here();
         made(runtime, "from_slice", at, || {
             let shape = arguments::shape(&shape)?;
             if shape.elements() != Dim::from(values.len()) {
@@ -56,7 +55,7 @@ impl Tensor {
     /// [`Tensor::gather`] along axis 0 read packed weights.
     #[track_caller]
     pub fn quantised(runtime: &Runtime, format: Format, bytes: &[u8], shape: impl Sizes) -> Tensor {
-        let at = Location::caller();
+        let at = here();
         made(runtime, "quantised", at, || {
             let shape = arguments::shape(&shape)?;
             let row = shape.dims().last().and_then(Dim::as_const).unwrap_or(1);
@@ -85,7 +84,7 @@ impl Tensor {
     /// evaluated.
     #[track_caller]
     pub fn full(runtime: &Runtime, shape: impl Sizes, value: impl Into<Scalar>) -> Tensor {
-        let (at, value) = (Location::caller(), value.into());
+        let (at, value) = (here(), value.into());
         made(runtime, "full", at, || {
             let shape = arguments::shape(&shape)?;
             let word = value.word(value.dtype())?;
@@ -109,7 +108,7 @@ impl Tensor {
     /// it for a negative step), in the type of the arguments.
     #[track_caller]
     pub fn arange<T: Number>(runtime: &Runtime, start: T, end: T, step: T) -> Tensor {
-        let at = Location::caller();
+        let at = here();
         made(runtime, "arange", at, || {
             let [start, end, step] = [start, end, step].map(Number::to_f64);
             let count = ((end - start) / step).ceil();
@@ -127,7 +126,7 @@ impl Tensor {
     /// included.
     #[track_caller]
     pub fn linspace(runtime: &Runtime, start: f32, end: f32, count: usize) -> Tensor {
-        let at = Location::caller();
+        let at = here();
         made(runtime, "linspace", at, || {
             let (start, end) = (f64::from(start), f64::from(end));
             let step = (end - start) / count.saturating_sub(1).max(1) as f64;
@@ -139,7 +138,7 @@ impl Tensor {
     /// Creates the `f32` identity matrix `[n, n]`.
     #[track_caller]
     pub fn eye(runtime: &Runtime, n: usize) -> Tensor {
-        let at = Location::caller();
+        let at = here();
         made(runtime, "eye", at, || {
             let shape = arguments::shape(&[n, n])?;
             let values: Vec<f32> =
@@ -156,7 +155,7 @@ impl Tensor {
         runtime: &Runtime,
         values: impl IntoIterator<Item = T>,
     ) -> Tensor {
-        let at = Location::caller();
+        let at = here();
         let values: Vec<T> = values.into_iter().collect();
         made(runtime, "from_values", at, || row(runtime, "from_values", at, &values))
     }
@@ -164,7 +163,7 @@ impl Tensor {
     /// Creates a tensor of the shape and type of this one, with the same value in every element.
     #[track_caller]
     pub fn full_like(&self, value: impl Into<Scalar>) -> Tensor {
-        let (at, value) = (Location::caller(), value.into());
+        let (at, value) = (here(), value.into());
         self.attempt("full_like", at, || {
             // Graph constants are four bytes.
             let wide = if self.dtype().is_half() { DType::F32 } else { self.dtype() };
@@ -200,7 +199,7 @@ impl Tensor {
         shape: impl Sizes,
         seed: u64,
     ) -> Tensor {
-        let at = Location::caller();
+        let at = here();
         made(runtime, "rand_int", at, || {
             let shape = arguments::shape(&shape)?;
             let size = i64::from(range.end) - i64::from(range.start);
@@ -223,7 +222,7 @@ impl Tensor {
     /// Creates a tensor `[n]` of the `u32` values 0 to `n - 1` in random order, by a seed.
     #[track_caller]
     pub fn permutation(runtime: &Runtime, n: usize, seed: u64) -> Tensor {
-        let at = Location::caller();
+        let at = here();
         made(runtime, "permutation", at, || {
             let count = u32::try_from(n)
                 .map_err(|_| Error::invalid(format!("{n} values do not fit u32")))?;
@@ -242,14 +241,14 @@ impl Tensor {
     /// values on every platform.
     #[track_caller]
     pub fn rand(runtime: &Runtime, shape: impl Sizes, seed: u64) -> Tensor {
-        random(runtime, "rand", Location::caller(), &shape, seed, |bits| unit(bits()) as f32)
+        random(runtime, "rand", here(), &shape, seed, |bits| unit(bits()) as f32)
     }
 
     /// Creates a tensor of normally distributed `f32` values with mean 0 and variance 1 from a
     /// seed.
     #[track_caller]
     pub fn randn(runtime: &Runtime, shape: impl Sizes, seed: u64) -> Tensor {
-        random(runtime, "randn", Location::caller(), &shape, seed, |bits| {
+        random(runtime, "randn", here(), &shape, seed, |bits| {
             // Box-Muller; the logarithm needs a nonzero value.
             let (u, v) = (1.0 - unit(bits()), unit(bits()));
             ((-2.0 * u.ln()).sqrt() * (std::f64::consts::TAU * v).cos()) as f32

@@ -1,8 +1,7 @@
 //! Runs the operations of kernel packs on tensors.
 
-use std::panic::Location;
-
 use super::Tensor;
+use super::place::here;
 use crate::base::{DType, Shape};
 use crate::error::{Error, Result};
 use crate::ir::{Custom, Op};
@@ -36,7 +35,7 @@ impl Tensor {
     /// packs without operands.
     #[track_caller]
     pub fn custom(pack: &Pack, operands: &[&Tensor], values: &[(&str, f64)]) -> Vec<Tensor> {
-        let at = Location::caller();
+        let at = here();
         assert!(!operands.is_empty(), "pack {} is called without operands", pack.name());
         let count = pack.outputs().count();
         if let Some(failed) = operands.iter().find(|operand| operand.node.is_failed()) {

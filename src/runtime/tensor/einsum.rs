@@ -1,7 +1,6 @@
 //! Einstein summation.
 
-use std::panic::Location;
-
+use super::place::here;
 use super::{Axes, Tensor};
 use crate::error::{Error, Result};
 
@@ -27,7 +26,7 @@ impl Tensor {
     /// another rank, or a letter has two sizes. Other errors are deferred.
     #[track_caller]
     pub fn einsum<T: AsRef<Tensor>>(equation: &str, operands: &[T]) -> Result<Tensor> {
-        let at = Location::caller();
+        let at = here();
         let fail = |why: String| Error::invalid(format!("einsum at {at}: {equation:?}: {why}"));
         let Parsed { inputs, output } = parse(equation).map_err(&fail)?;
         if inputs.len() != operands.len() {

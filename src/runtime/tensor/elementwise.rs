@@ -1,7 +1,6 @@
 //! Elementwise operations with NumPy's broadcasting.
 
-use std::panic::Location;
-
+use super::place::here;
 use super::{Operand, Place, Tensor};
 use crate::base::{DType, Shape};
 use crate::error::{Error, Result};
@@ -14,7 +13,7 @@ macro_rules! unary {
             $(#[$doc])*
             #[track_caller]
             pub fn $name(&self) -> Tensor {
-                self.unary(UnaryOp::$op, Location::caller())
+                self.unary(UnaryOp::$op, here())
             }
         )*}
     };
@@ -70,7 +69,7 @@ macro_rules! binary {
             $(#[$doc])*
             #[track_caller]
             pub fn $name(&self, other: impl Into<Operand>) -> Tensor {
-                self.binary(BinaryOp::$op, other.into(), Location::caller())
+                self.binary(BinaryOp::$op, other.into(), here())
             }
         )*}
     };
@@ -116,13 +115,13 @@ impl Tensor {
     /// Computes `x * x`.
     #[track_caller]
     pub fn square(&self) -> Tensor {
-        self.binary(BinaryOp::Mul, self.into(), Location::caller())
+        self.binary(BinaryOp::Mul, self.into(), here())
     }
 
     /// Limits each element to `low..=high`.
     #[track_caller]
     pub fn clamp(&self, low: impl Into<Operand>, high: impl Into<Operand>) -> Tensor {
-        let at = Location::caller();
+        let at = here();
         self.binary(BinaryOp::Max, low.into(), at).binary(BinaryOp::Min, high.into(), at)
     }
 
@@ -140,7 +139,7 @@ impl Tensor {
     /// ```
     #[track_caller]
     pub fn select(&self, a: impl Into<Operand>, b: impl Into<Operand>) -> Tensor {
-        let (a, b, at) = (a.into(), b.into(), Location::caller());
+        let (a, b, at) = (a.into(), b.into(), here());
         self.attempt("select", at, || {
             let dtype = match (&a, &b) {
                 (Operand::Tensor(tensor), _) | (_, Operand::Tensor(tensor)) => tensor.dtype(),
@@ -159,7 +158,7 @@ impl Tensor {
     /// nonzero values convert to `true`; `f16` and `bf16` are rounded to nearest.
     #[track_caller]
     pub fn cast(&self, dtype: DType) -> Tensor {
-        let at = Location::caller();
+        let at = here();
         self.attempt("cast", at, || {
             if dtype == self.dtype() {
                 return Ok(self.clone());

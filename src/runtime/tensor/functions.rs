@@ -1,8 +1,7 @@
 //! Elementwise functions composed of the operations of [`super::elementwise`]. Each is one fused
 //! kernel.
 
-use std::panic::Location;
-
+use super::place::here;
 use super::{Operand, Place, Tensor};
 use crate::base::DType;
 use crate::error::Error;
@@ -14,7 +13,7 @@ macro_rules! composed {
             $(#[$doc])*
             #[track_caller]
             pub fn $name(&self $(, $arg: $ty)*) -> Tensor {
-                let at = Location::caller();
+                let at = here();
                 self.composed(stringify!($name), at, |$x| $body)
             }
         )*}
@@ -92,7 +91,7 @@ impl Tensor {
     /// Splits the last axis into two equal parts `a` and `b`, and computes `silu(a) * b`.
     #[track_caller]
     pub fn swiglu(&self) -> Tensor {
-        let at = Location::caller();
+        let at = here();
         self.attempt("swiglu", at, || {
             let last = self.shape().last().copied().unwrap_or(1);
             if !last.is_multiple_of(2) {
@@ -110,13 +109,13 @@ impl Tensor {
     #[track_caller]
     pub fn lerp(&self, other: &Tensor, weight: impl Into<Operand>) -> Tensor {
         let weight = weight.into();
-        self.composed("lerp", Location::caller(), |x| x.add(other.sub(x).mul(weight)))
+        self.composed("lerp", here(), |x| x.add(other.sub(x).mul(weight)))
     }
 
     /// Computes `log(e^x + e^y)`, without overflow.
     #[track_caller]
     pub fn logaddexp(&self, other: &Tensor) -> Tensor {
-        let at = Location::caller();
+        let at = here();
         self.composed("logaddexp", at, |x| {
             let apart = x.sub(other).abs();
             // The distance of equal infinities is NaN; their sum is themselves.
@@ -128,7 +127,7 @@ impl Tensor {
     /// Zeroes each element with probability `p`, by a seed, and divides the others by `1 - p`.
     #[track_caller]
     pub fn dropout(&self, p: f32, seed: u64) -> Tensor {
-        let at = Location::caller();
+        let at = here();
         self.attempt("dropout", at, || {
             if !(0.0..1.0).contains(&p) {
                 return Err(Error::invalid(format!(

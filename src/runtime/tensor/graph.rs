@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::fmt::Write;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use smallvec::SmallVec;
 
@@ -62,7 +63,8 @@ pub(super) fn collect(roots: &[&Tensor]) -> Result<Vec<Waiting>> {
     }
     for (waiting, uses) in order.iter_mut().zip(uses) {
         // `order` itself holds one handle.
-        let elsewhere = Arc::strong_count(&waiting.node) > uses + 1;
+        let spent = waiting.node.spent.load(Ordering::Relaxed);
+        let elsewhere = Arc::strong_count(&waiting.node) > uses + spent + 1;
         let expensive = matches!(
             waiting.recorded.op.class(),
             OpClass::Anchor | OpClass::Reduction | OpClass::Special

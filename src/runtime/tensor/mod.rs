@@ -39,6 +39,8 @@
 //! `f32`, and each rounds its result. `i64` is narrowed to `i32` with a check on upload. Only
 //! scalars convert implicitly: `x * 2` uses the tensor's type for `2`.
 //!
+//! **Gradients.** [`grad`] differentiates what was computed from a [`Var`].
+//!
 //! **Threads.** Tensors are `Send` and `Sync` on native builds. Threads record independently and
 //! share plans. In a browser use the `_async` versions of the reads.
 //!
@@ -72,18 +74,20 @@ mod element;
 mod elementwise;
 mod eval;
 mod functions;
+pub mod grad;
 mod graph;
 mod losses;
 mod movement;
 mod node;
 mod operators;
+mod place;
 mod products;
 mod read;
 mod reduce;
+mod scatter;
 mod statistics;
 mod text;
 
-use std::panic::Location;
 use std::sync::Arc;
 
 pub use arguments::{Axes, Sizes};
@@ -93,13 +97,16 @@ pub use cache::CacheStats;
 #[doc(hidden)]
 pub use custom::tuned_name;
 pub use element::{Element, Number, Operand, Scalar};
+pub use grad::{Gradients, Var, no_grad};
 pub use products::AttentionOptions;
 
 use super::Runtime;
 use crate::base::{DType, Shape};
 use crate::error::{Error, Result};
 use crate::provider::BufferRange;
+use grad::Trace;
 use node::Node;
+use place::{Place, as_part_of};
 
 /// A tensor that is computed when it is read; see the [module](self).
 ///
@@ -107,10 +114,9 @@ use node::Node;
 #[derive(Clone)]
 pub struct Tensor {
     node: Arc<Node>,
+    /// How it was computed from variables, if it was: what [`grad`] differentiates.
+    trace: Option<Arc<Trace>>,
 }
-
-/// Source location of an operation.
-type Place = &'static Location<'static>;
 
 impl Tensor {
     /// Returns the sizes, outermost first; empty for a tensor with an error.
@@ -179,7 +185,7 @@ impl Tensor {
         if self.node.is_failed() {
             return self.clone();
         }
-        make().unwrap_or_else(|error| Tensor::failed(self.runtime(), name, at, error))
+        as_part_of(at, make).unwrap_or_else(|error| Tensor::failed(self.runtime(), name, at, error))
     }
 
     /// Returns the index of an axis; negative axes count from the last.

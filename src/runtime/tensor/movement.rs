@@ -1,11 +1,12 @@
 //! Views, and concatenation of tensors.
 
 use std::ops::{Bound, RangeBounds};
-use std::panic::Location;
 
 use super::arguments::{self, Sizes};
+use super::grad::Trace;
+use super::place::here;
 use super::{Axes, Place, Scalar, Tensor};
-use crate::base::{Dim, Shape};
+use crate::base::{DType, Dim, Shape};
 use crate::error::{Error, Result};
 use crate::ir::Op;
 
@@ -25,7 +26,7 @@ impl Tensor {
     /// ```
     #[track_caller]
     pub fn reshape(&self, shape: impl Sizes) -> Tensor {
-        let at = Location::caller();
+        let at = here();
         self.attempt("reshape", at, || {
             let to = arguments::reshaped(&shape, self.dims(), self.elements())?;
             self.reshaped(to, "reshape", at)
@@ -35,14 +36,14 @@ impl Tensor {
     /// Reshapes to one dimension.
     #[track_caller]
     pub fn flatten(&self) -> Tensor {
-        let at = Location::caller();
+        let at = here();
         self.attempt("flatten", at, || self.reshaped(Shape::new([self.elements()]), "flatten", at))
     }
 
     /// Removes axes, which must have size 1.
     #[track_caller]
     pub fn squeeze(&self, axes: impl Into<Axes>) -> Tensor {
-        let (axes, at) = (axes.into(), Location::caller());
+        let (axes, at) = (axes.into(), here());
         self.attempt("squeeze", at, || {
             let axes = axes.resolve(self.rank())?;
             if let Some(axis) = axes.iter().find(|axis| self.shape()[**axis] != 1) {
@@ -59,14 +60,14 @@ impl Tensor {
     /// the last.
     #[track_caller]
     pub fn unsqueeze(&self, axis: isize) -> Tensor {
-        let at = Location::caller();
+        let at = here();
         self.attempt("unsqueeze", at, || self.widened(axis, "unsqueeze", at))
     }
 
     /// Reorders axes: axis `i` of the result is axis `order[i]` of the tensor.
     #[track_caller]
     pub fn permute(&self, order: impl Into<Axes> + Clone + Sizes) -> Tensor {
-        let at = Location::caller();
+        let at = here();
         self.attempt("permute", at, || {
             // Checked as a set of axes, then applied in the given order.
             let rank = self.rank();
@@ -87,7 +88,7 @@ impl Tensor {
     /// Swaps two axes.
     #[track_caller]
     pub fn transpose(&self, a: isize, b: isize) -> Tensor {
-        let at = Location::caller();
+        let at = here();
         self.attempt("transpose", at, || {
             let (a, b) = (self.axis(a)?, self.axis(b)?);
             let mut order: Vec<usize> = (0..self.rank()).collect();
@@ -99,7 +100,7 @@ impl Tensor {
     /// Swaps the last two axes: the transpose of a matrix, or of each matrix of a batch.
     #[track_caller]
     pub fn t(&self) -> Tensor {
-        let at = Location::caller();
+        let at = here();
         self.attempt("t", at, || {
             let rank = self.rank();
             if rank < 2 {
@@ -114,19 +115,19 @@ impl Tensor {
     /// Selects a range of an axis: `x.narrow(-1, 2..5)`, `x.narrow(0, ..3)`.
     #[track_caller]
     pub fn narrow(&self, axis: isize, range: impl RangeBounds<usize>) -> Tensor {
-        self.sliced("narrow", axis, &range, 1, Location::caller())
+        self.sliced("narrow", axis, &range, 1, here())
     }
 
     /// Selects every `step`th index of a range of an axis, starting with the first.
     #[track_caller]
     pub fn slice(&self, axis: isize, range: impl RangeBounds<usize>, step: usize) -> Tensor {
-        self.sliced("slice", axis, &range, step, Location::caller())
+        self.sliced("slice", axis, &range, step, here())
     }
 
     /// Selects one index of an axis and removes the axis. A negative index counts from the last.
     #[track_caller]
     pub fn index(&self, axis: isize, index: isize) -> Tensor {
-        let at = Location::caller();
+        let at = here();
         self.attempt("index", at, || {
             let axis = self.axis(axis)?;
             let size = self.shape()[axis];
@@ -142,7 +143,7 @@ impl Tensor {
     /// Broadcasts to `shape`: repeats axes of size 1 and adds leading axes.
     #[track_caller]
     pub fn expand(&self, shape: impl Sizes) -> Tensor {
-        let at = Location::caller();
+        let at = here();
         self.attempt("expand", at, || {
             let to = arguments::shape(&shape)?;
             if to == *self.dims() {
@@ -156,8 +157,14 @@ impl Tensor {
     /// after.
     #[track_caller]
     pub fn pad(&self, amounts: &[(usize, usize)], value: impl Into<Scalar>) -> Tensor {
-        let (value, at) = (value.into(), Location::caller());
+        let (value, at) = (value.into(), here());
         self.attempt("pad", at, || {
+            if self.dtype().is_half() {
+                // A padding value is four bytes.
+                let wide = self.cast(DType::F32).pad(amounts, value);
+                wide.check()?;
+                return Ok(wide.cast(self.dtype()));
+            }
             let word = value.word(self.dtype())?;
             let amounts = amounts.iter().map(|(a, b)| (*a as u64, *b as u64)).collect();
             Ok(Tensor::record("pad", at, Op::Pad { amounts, word }, &[self]))
@@ -168,7 +175,7 @@ impl Tensor {
     /// equal.
     #[track_caller]
     pub fn concat(&self, others: &[&Tensor], axis: isize) -> Tensor {
-        let at = Location::caller();
+        let at = here();
         self.attempt("concat", at, || {
             let axis = self.axis(axis)?;
             let all: Vec<&Tensor> = std::iter::once(self).chain(others.iter().copied()).collect();
@@ -180,7 +187,7 @@ impl Tensor {
     /// result; a negative index counts from the last.
     #[track_caller]
     pub fn stack(&self, others: &[&Tensor], axis: isize) -> Tensor {
-        let at = Location::caller();
+        let at = here();
         self.attempt("stack", at, || {
             let place = self.new_axis(axis)?;
             let mut wide = vec![self.widened(axis, "stack", at)?];
@@ -202,7 +209,7 @@ impl Tensor {
     /// Splits an axis into parts of these sizes, whose sum must be the size of the axis.
     #[track_caller]
     pub fn split(&self, axis: isize, sizes: &[usize]) -> Vec<Tensor> {
-        let at = Location::caller();
+        let at = here();
         let place = self.axis(axis).and_then(|place| {
             let (sum, size) = (sizes.iter().sum::<usize>(), self.shape()[place]);
             match sum == size {
@@ -244,7 +251,9 @@ impl Tensor {
         }
         match self.node.stored()? {
             Some(stored) if !stored.format.is_quantised() => {
-                Ok(Tensor::from_stored(self.runtime(), to, self.dtype(), name, at, stored))
+                let trace = Trace::of(&Op::Reshape(to.clone()), name, at, self.dtype(), &[self]);
+                let same = Tensor::from_stored(self.runtime(), to, self.dtype(), name, at, stored);
+                Ok(Tensor { trace, ..same })
             }
             _ => Ok(Tensor::record(name, at, Op::Reshape(to), &[self])),
         }

@@ -1,10 +1,12 @@
 //! What a tensor handle refers to: a recorded operation, or memory on the device.
 
+use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use smallvec::SmallVec;
 
 use super::arguments::addressable;
+use super::grad::Trace;
 use super::{Place, Tensor};
 use crate::base::{DType, Format, Shape};
 use crate::error::{Error, Result, broken_invariant};
@@ -27,6 +29,8 @@ pub(super) struct Node {
     pub(super) at: Place,
     /// Depth of pending operations when recorded, including itself.
     depth: u32,
+    /// Handles in traces that have been differentiated: they need no values any more.
+    pub(super) spent: AtomicUsize,
     state: Mutex<State>,
 }
 
@@ -207,8 +211,9 @@ impl Tensor {
         // Every size was a `usize` or inferred from one.
         let sizes = shape.dims().iter().map(|d| d.as_const().unwrap_or(0) as usize).collect();
         let runtime = runtime.clone();
-        let state = Mutex::new(state);
-        Tensor { node: Arc::new(Node { runtime, shape, sizes, dtype, name, at, depth, state }) }
+        let (spent, state) = (AtomicUsize::new(0), Mutex::new(state));
+        let node = Node { runtime, shape, sizes, dtype, name, at, depth, spent, state };
+        Tensor { node: Arc::new(node), trace: None }
     }
 
     /// Records an operation. The first error among the operands, or that of shape inference,
@@ -241,10 +246,11 @@ impl Tensor {
         let operands: SmallVec<[&ir::Node; 3]> = operands.iter().collect();
         let (shape, dtype) = infer(&op, &operands)?;
         addressable(&shape)?;
+        let trace = Trace::of(&op, name, at, dtype, inputs);
         let depth = 1 + inputs.iter().map(|input| input.node.depth()).max().unwrap_or(0);
         let inputs = inputs.iter().map(|input| input.node.clone()).collect();
         let state = State::Recorded(Arc::new(Recorded { op, inputs }));
-        Ok(Tensor::node(runtime, shape, dtype, name, at, depth, state))
+        Ok(Tensor { trace, ..Tensor::node(runtime, shape, dtype, name, at, depth, state) })
     }
 
     /// Returns the tensor, which is run first if its chain of pending operations is too long.

@@ -1,9 +1,9 @@
 //! The operators `+ - * / %` and unary minus, with tensors and scalars on either side.
 
 use std::ops::{Add, AddAssign, Div, DivAssign, Mul, MulAssign, Neg, Rem, Sub, SubAssign};
-use std::panic::Location;
 
 use super::Tensor;
+use super::place::here;
 use crate::ir::{BinaryOp, UnaryOp};
 
 macro_rules! operator {
@@ -16,14 +16,14 @@ macro_rules! operator {
             type Output = Tensor;
             #[track_caller]
             fn $method(self, right: $right) -> Tensor {
-                self.binary(BinaryOp::$trait, right.into(), Location::caller())
+                self.binary(BinaryOp::$trait, right.into(), here())
             }
         }
         impl $trait<$right> for Tensor {
             type Output = Tensor;
             #[track_caller]
             fn $method(self, right: $right) -> Tensor {
-                self.binary(BinaryOp::$trait, right.into(), Location::caller())
+                self.binary(BinaryOp::$trait, right.into(), here())
             }
         }
     )*};
@@ -32,14 +32,14 @@ macro_rules! operator {
             type Output = Tensor;
             #[track_caller]
             fn $method(self, right: &Tensor) -> Tensor {
-                right.binary_of(BinaryOp::$trait, self.into(), Location::caller())
+                right.binary_of(BinaryOp::$trait, self.into(), here())
             }
         }
         impl $trait<Tensor> for $left {
             type Output = Tensor;
             #[track_caller]
             fn $method(self, right: Tensor) -> Tensor {
-                right.binary_of(BinaryOp::$trait, self.into(), Location::caller())
+                right.binary_of(BinaryOp::$trait, self.into(), here())
             }
         }
     )*};
@@ -62,7 +62,7 @@ macro_rules! assign {
             /// Replaces this handle with the result; other handles keep the old tensor.
             #[track_caller]
             fn $method(&mut self, right: $right) {
-                *self = self.binary(BinaryOp::$op, right.into(), Location::caller());
+                *self = self.binary(BinaryOp::$op, right.into(), here());
             }
         }
     )*};
@@ -79,7 +79,7 @@ impl Neg for &Tensor {
     type Output = Tensor;
     #[track_caller]
     fn neg(self) -> Tensor {
-        self.unary(UnaryOp::Neg, Location::caller())
+        self.unary(UnaryOp::Neg, here())
     }
 }
 
@@ -87,6 +87,6 @@ impl Neg for Tensor {
     type Output = Tensor;
     #[track_caller]
     fn neg(self) -> Tensor {
-        self.unary(UnaryOp::Neg, Location::caller())
+        self.unary(UnaryOp::Neg, here())
     }
 }

@@ -1,8 +1,7 @@
 //! Matrix products, convolution, pooling, norms, attention and gather.
 
-use std::panic::Location;
-
 use super::eval::upload;
+use super::place::here;
 use super::{Element, Tensor};
 use crate::base::{DType, Dim, Format, Shape};
 use crate::error::Error;
@@ -37,14 +36,14 @@ impl Tensor {
     /// ```
     #[track_caller]
     pub fn matmul(&self, other: impl AsRef<Tensor>) -> Tensor {
-        Tensor::record("matmul", Location::caller(), Op::MatMul, &[self, other.as_ref()])
+        Tensor::record("matmul", here(), Op::MatMul, &[self, other.as_ref()])
     }
 
     /// Computes the product `[.., n]` of `[.., k]` and the transpose of a weight `[n, k]`. A weight
     /// on the device is read in its storage format: packed, `f16`, `bf16` or `f32`.
     #[track_caller]
     pub fn linear(&self, weight: &Tensor) -> Tensor {
-        let at = Location::caller();
+        let at = here();
         self.attempt("linear", at, || {
             if weight.node.stored()?.is_some() || weight.rank() != 2 {
                 return Ok(Tensor::record("linear", at, Op::linear(), &[self, weight]));
@@ -68,19 +67,19 @@ impl Tensor {
     /// `Conv2d::default()` has stride 1, no padding and one group.
     #[track_caller]
     pub fn conv2d(&self, weight: &Tensor, conv: Conv2d) -> Tensor {
-        Tensor::record("conv2d", Location::caller(), Op::Conv2d(conv), &[self, weight])
+        Tensor::record("conv2d", here(), Op::Conv2d(conv), &[self, weight])
     }
 
     /// Computes the maximum or mean over windows of `[batch, channels, h, w]`.
     #[track_caller]
     pub fn pool2d(&self, pool: Pool2d) -> Tensor {
-        Tensor::record("pool2d", Location::caller(), Op::Pool2d(pool), &[self])
+        Tensor::record("pool2d", here(), Op::Pool2d(pool), &[self])
     }
 
     /// Computes `x * rsqrt(mean(x^2) + eps) * weight` along the last axis, with a weight `[n]`.
     #[track_caller]
     pub fn rms_norm(&self, weight: &Tensor, eps: f32) -> Tensor {
-        Tensor::record("rms_norm", Location::caller(), Op::RmsNorm { eps }, &[self, weight])
+        Tensor::record("rms_norm", here(), Op::RmsNorm { eps }, &[self, weight])
     }
 
     /// Computes `(x - mean) * rsqrt(variance + eps) * weight + bias` along the last axis, with
@@ -88,7 +87,7 @@ impl Tensor {
     #[track_caller]
     pub fn layer_norm(&self, weight: &Tensor, bias: &Tensor, eps: f32) -> Tensor {
         let operands = [self, weight, bias];
-        Tensor::record("layer_norm", Location::caller(), Op::LayerNorm { eps }, &operands)
+        Tensor::record("layer_norm", here(), Op::LayerNorm { eps }, &operands)
     }
 
     /// Applies rotary position embedding (RoPE) to `[tokens, heads, head_dim]`, with positions
@@ -97,7 +96,7 @@ impl Tensor {
     #[track_caller]
     pub fn rope(&self, positions: &Tensor, frequencies: &Tensor, pairs: RopePairs) -> Tensor {
         let op = Op::Rope { pairs, rot_dim: 2 * frequencies.elements() };
-        Tensor::record("rope", Location::caller(), op, &[self, positions, frequencies])
+        Tensor::record("rope", here(), op, &[self, positions, frequencies])
     }
 
     /// Computes attention of queries `[tokens, heads, head_dim]` to keys and values
@@ -111,7 +110,7 @@ impl Tensor {
             options.window,
             Dim::from(options.past),
         );
-        Tensor::record("attention", Location::caller(), op, &[self, k, v])
+        Tensor::record("attention", here(), op, &[self, k, v])
     }
 
     /// Selects the elements of one axis at `ids` (`i32` or `u32`), like NumPy's `take`:
@@ -119,7 +118,7 @@ impl Tensor {
     /// zeros. Rows (axis 0) of a packed table are unpacked to `f32`.
     #[track_caller]
     pub fn gather(&self, axis: isize, ids: &Tensor) -> Tensor {
-        let at = Location::caller();
+        let at = here();
         self.attempt("gather", at, || {
             let op = Op::Gather { axis: self.axis(axis)? };
             Ok(Tensor::record("gather", at, op, &[self, ids]))
@@ -129,7 +128,7 @@ impl Tensor {
     /// Same as [`Tensor::gather`], for ids on the host; an id outside the axis is an error.
     #[track_caller]
     pub fn index_select(&self, axis: isize, ids: &[u32]) -> Tensor {
-        let at = Location::caller();
+        let at = here();
         self.attempt("index_select", at, || {
             let axis = self.axis(axis)?;
             let size = self.shape()[axis];

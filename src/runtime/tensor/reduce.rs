@@ -1,7 +1,6 @@
 //! Reductions along axes.
 
-use std::panic::Location;
-
+use super::place::here;
 use super::{Axes, Place, Tensor};
 use crate::base::Dim;
 use crate::error::Result;
@@ -15,7 +14,7 @@ macro_rules! reduction {
             /// Removes the axes: `x.sum(-1)`, `x.sum([0, 2])`, `x.sum(..)` for all.
             #[track_caller]
             pub fn $name(&self, axes: impl Into<Axes>) -> Tensor {
-                self.reduce(ReduceOp::$op, axes.into(), false, Location::caller())
+                self.reduce(ReduceOp::$op, axes.into(), false, here())
             }
 
             $(#[$doc])*
@@ -23,7 +22,7 @@ macro_rules! reduction {
             /// Keeps the axes with size 1, so that the result broadcasts with the tensor.
             #[track_caller]
             pub fn $keep(&self, axes: impl Into<Axes>) -> Tensor {
-                self.reduce(ReduceOp::$op, axes.into(), true, Location::caller())
+                self.reduce(ReduceOp::$op, axes.into(), true, here())
             }
         )*}
     };
@@ -47,7 +46,7 @@ impl Tensor {
     /// the axis. NaN counts as the largest.
     #[track_caller]
     pub fn argmax(&self, axis: isize) -> Tensor {
-        let at = Location::caller();
+        let at = here();
         self.attempt("argmax", at, || {
             let last = self.with_last(self.axis(axis)?, at);
             Ok(Tensor::record("argmax", at, Op::ArgMax, &[&last]))
@@ -58,7 +57,7 @@ impl Tensor {
     /// Removes the axis. NaN counts as the smallest.
     #[track_caller]
     pub fn argmin(&self, axis: isize) -> Tensor {
-        let at = Location::caller();
+        let at = here();
         self.attempt("argmin", at, || {
             let last = self.with_last(self.axis(axis)?, at).unary(UnaryOp::Neg, at);
             Ok(Tensor::record("argmin", at, Op::ArgMax, &[&last]))
@@ -68,7 +67,7 @@ impl Tensor {
     /// Computes `e^x / sum(e^x)` along an axis; a row of only -inf yields zeros.
     #[track_caller]
     pub fn softmax(&self, axis: isize) -> Tensor {
-        let at = Location::caller();
+        let at = here();
         self.attempt("softmax", at, || {
             let axis = self.axis(axis)?;
             let done = Tensor::record("softmax", at, Op::Softmax, &[&self.with_last(axis, at)]);
@@ -80,7 +79,7 @@ impl Tensor {
     /// Computes `log(softmax(x))` along an axis, accurately even for small probabilities.
     #[track_caller]
     pub fn log_softmax(&self, axis: isize) -> Tensor {
-        let at = Location::caller();
+        let at = here();
         let axes = Axes::from(axis);
         let max = self.reduce(ReduceOp::Max, axes.clone(), true, at);
         let below = self.binary(BinaryOp::Sub, max.into(), at);

@@ -1,7 +1,6 @@
 //! Reductions and scans composed of those of [`super::reduce`].
 
-use std::panic::Location;
-
+use super::place::here;
 use super::{Axes, Place, Tensor};
 use crate::base::DType;
 use crate::error::{Error, Result};
@@ -12,13 +11,13 @@ impl Tensor {
     /// Removes the axes. [`Tensor::var_ddof`] computes that of a sample.
     #[track_caller]
     pub fn var(&self, axes: impl Into<Axes>) -> Tensor {
-        self.variance("var", axes.into(), 0, false, Location::caller())
+        self.variance("var", axes.into(), 0, false, here())
     }
 
     /// Same as [`Tensor::var`], and keeps the axes with size 1.
     #[track_caller]
     pub fn var_keep(&self, axes: impl Into<Axes>) -> Tensor {
-        self.variance("var_keep", axes.into(), 0, true, Location::caller())
+        self.variance("var_keep", axes.into(), 0, true, here())
     }
 
     /// Computes the sum of squared distances from the mean, divided by `n - ddof` for `n` elements.
@@ -26,73 +25,73 @@ impl Tensor {
     /// the axes.
     #[track_caller]
     pub fn var_ddof(&self, axes: impl Into<Axes>, ddof: usize) -> Tensor {
-        self.variance("var_ddof", axes.into(), ddof, false, Location::caller())
+        self.variance("var_ddof", axes.into(), ddof, false, here())
     }
 
     /// Computes the population standard deviation along axes: the square root of [`Tensor::var`].
     #[track_caller]
     pub fn std(&self, axes: impl Into<Axes>) -> Tensor {
-        self.variance("std", axes.into(), 0, false, Location::caller()).sqrt()
+        self.variance("std", axes.into(), 0, false, here()).sqrt()
     }
 
     /// Same as [`Tensor::std`], and keeps the axes with size 1.
     #[track_caller]
     pub fn std_keep(&self, axes: impl Into<Axes>) -> Tensor {
-        self.variance("std_keep", axes.into(), 0, true, Location::caller()).sqrt()
+        self.variance("std_keep", axes.into(), 0, true, here()).sqrt()
     }
 
     /// Computes `log(sum(e^x))` along axes, without overflow. Removes the axes.
     #[track_caller]
     pub fn logsumexp(&self, axes: impl Into<Axes>) -> Tensor {
-        self.log_sum("logsumexp", axes.into(), false, Location::caller())
+        self.log_sum("logsumexp", axes.into(), false, here())
     }
 
     /// Same as [`Tensor::logsumexp`], and keeps the axes with size 1.
     #[track_caller]
     pub fn logsumexp_keep(&self, axes: impl Into<Axes>) -> Tensor {
-        self.log_sum("logsumexp_keep", axes.into(), true, Location::caller())
+        self.log_sum("logsumexp_keep", axes.into(), true, here())
     }
 
     /// Computes the Euclidean norm along axes: the square root of the sum of squares. Removes the
     /// axes.
     #[track_caller]
     pub fn norm(&self, axes: impl Into<Axes>) -> Tensor {
-        self.composed("norm", Location::caller(), |x| x.square().sum(axes).sqrt())
+        self.composed("norm", here(), |x| x.square().sum(axes).sqrt())
     }
 
     /// Returns whether any `bool` element along axes is true; false for an empty axis. Removes the
     /// axes.
     #[track_caller]
     pub fn any(&self, axes: impl Into<Axes>) -> Tensor {
-        self.truth("any", ReduceOp::Max, axes.into(), Location::caller())
+        self.truth("any", ReduceOp::Max, axes.into(), here())
     }
 
     /// Returns whether every `bool` element along axes is true; true for an empty axis. Removes
     /// the axes.
     #[track_caller]
     pub fn all(&self, axes: impl Into<Axes>) -> Tensor {
-        self.truth("all", ReduceOp::Min, axes.into(), Location::caller())
+        self.truth("all", ReduceOp::Min, axes.into(), here())
     }
 
     /// Computes the sum of each element and all before it along an axis. Integers wrap. It takes
     /// `log2(n)` additions of the whole tensor for an axis of size `n`.
     #[track_caller]
     pub fn cumsum(&self, axis: isize) -> Tensor {
-        self.scan("cumsum", BinaryOp::Add, axis, Location::caller())
+        self.scan("cumsum", BinaryOp::Add, axis, here())
     }
 
     /// Computes the product of each element and all before it along an axis; see
     /// [`Tensor::cumsum`].
     #[track_caller]
     pub fn cumprod(&self, axis: isize) -> Tensor {
-        self.scan("cumprod", BinaryOp::Mul, axis, Location::caller())
+        self.scan("cumprod", BinaryOp::Mul, axis, here())
     }
 
     /// Computes the difference of each element and the one before it along an axis, which becomes
     /// one shorter.
     #[track_caller]
     pub fn diff(&self, axis: isize) -> Tensor {
-        let at = Location::caller();
+        let at = here();
         self.attempt("diff", at, || {
             let place = self.axis(axis)?;
             let size = self.shape()[place];

@@ -49,6 +49,8 @@ fn functions_are_those_of_std() {
         close(&x.leaky_relu(0.1), &each(|v| if v > 0.0 { v } else { 0.1 * v }));
         close(&x.relu6(), &each(|v| v.clamp(0.0, 6.0)));
         exact(&x.elu(1.5), &each(|v| if v > 0.0 { v } else { 1.5 * v.exp_m1() }));
+        let selu = |v: f32| 1.050_701 * if v > 0.0 { v } else { 1.673_263_2 * v.exp_m1() };
+        exact(&x.selu(), &each(selu));
         close(&x.hard_sigmoid(), &each(|v| (v / 6.0 + 0.5).clamp(0.0, 1.0)));
         close(&x.hard_swish(), &each(|v| v * (v / 6.0 + 0.5).clamp(0.0, 1.0)));
         close(&x.affine(2.0, -1.0), &each(|v| 2.0 * v - 1.0));

@@ -6,7 +6,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// The crates with their folders, lowest first; a crate may depend only on those before it.
-const CRATES: [(&str, &str); 14] = [
+const CRATES: [(&str, &str); 15] = [
     ("warploom-core", "crates/core"),
     ("warploom-wgsl", "crates/wgsl"),
     ("warploom-kernels", "shaders"),
@@ -15,6 +15,7 @@ const CRATES: [(&str, &str); 14] = [
     ("warploom-cpu", "crates/cpu"),
     ("warploom-native", "native"),
     ("warploom", "."),
+    ("warploom-nn", "crates/nn"),
     ("warploom-tiny-model", "models"),
     ("warploom-models", "crates/models"),
     ("warploom-llm", "crates/llm"),

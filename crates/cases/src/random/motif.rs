@@ -57,6 +57,10 @@ fn drawn(m: &mut Maker) -> Option<Known> {
             m.through_integers(x)
         }
         87..89 => {
+            if m.chance(25) {
+                let x = m.float();
+                return m.index_add(x);
+            }
             let x = any(m)?;
             m.gather(x)
         }

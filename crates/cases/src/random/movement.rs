@@ -1,10 +1,10 @@
 //! Adds views, and operations that move data, to random graphs.
 
 use super::super::build::halves;
-use super::range::Range;
+use super::range::{self, Range};
 use super::{Known, Maker, PAST, SEQ};
 use warploom_core::base::{DType, Dim, Shape};
-use warploom_core::ir::Op;
+use warploom_core::ir::{BinaryOp, Op};
 
 impl Maker {
     pub(super) fn reshape(&mut self, x: Known, shape: Shape) -> Known {
@@ -130,6 +130,27 @@ impl Maker {
         let ids = self.new_integers(dtype, &[count], low, n as i32 - 1 + outside);
         let zero = Range::exact(0.0, 0.0, 0);
         Some(self.add(Op::Gather { axis }, &[x, ids], x.range.union(zero)))
+    }
+
+    pub(super) fn index_add(&mut self, x: Known) -> Option<Known> {
+        let dims = self.dims(x);
+        if dims.is_empty() || dims.len() > 4 || self.dtype(x) != DType::F32 {
+            return None;
+        }
+        let n = dims[0].as_const().filter(|n| *n > 0)?;
+        let count = self.small_size();
+        let mut source = dims.clone();
+        source[0] = Dim::from(count);
+        if !self.fits(&source) {
+            return None;
+        }
+        let source = self.new_float(Some(source));
+        let ids = self.new_integers(DType::I32, &[Dim::from(count)], -1, n as i32);
+        // At worst every row of the source is added to one, or none.
+        let range = (0..count).try_fold(x.range, |sum, _| {
+            range::binary(BinaryOp::Add, sum, source.range, false).map(|next| next.union(sum))
+        })?;
+        Some(self.add(Op::IndexAdd, &[x, source, ids], range))
     }
 
     pub(super) fn concat(&mut self, x: Known) -> Option<Known> {

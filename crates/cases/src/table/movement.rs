@@ -1,4 +1,5 @@
-//! Gather, concat, pad, reshape, transpose and slice: exact for every type.
+//! Gather, concat, pad, reshape, transpose and slice: exact for every type. And index_add, which
+//! adds.
 
 use super::MANY;
 use crate::build::{Build, Case};
@@ -9,6 +10,7 @@ use warploom_core::reference::Data;
 
 pub(super) fn add(table: &mut Vec<Case>) {
     gathers(table);
+    index_adds(table);
     concats(table);
     pads(table);
     reshapes(table);
@@ -21,6 +23,48 @@ pub(super) fn add(table: &mut Vec<Case>) {
     let mut b = Build::new("transpose/rank5");
     let x = b.f32("x", [2, 3, 4, 1, 5]);
     let y = b.transpose(x, &[4, 1, 3, 0, 2]);
+    table.push(b.done(y));
+}
+
+fn index_adds(table: &mut Vec<Case>) {
+    // (rows, rows of the source, columns): odd sizes, more than a workgroup's columns and ids, none.
+    for (n, r, columns) in [
+        (5, 9, 3),
+        (1, 4, 1),
+        (3, 2, 257),
+        (7, 2049, 2),
+        (300, 70, 33),
+        (4, 0, 3),
+        (0, 3, 2),
+        (3, 4, 0),
+    ] {
+        let mut b = Build::new(format!("index_add/{n}x{columns}_{r}"))
+            .within(Tolerance { atol: 1e-4, ..Tolerance::relative(1e-5) });
+        let x = b.f32("x", [n, columns]);
+        let source = b.f32("source", [r, columns]);
+        // Some rows get several, some none; every seventh id lies outside.
+        let id = |i: i32| {
+            if i % 7 == 6 { [-1, n as i32][i as usize % 2] } else { i * 5 % (n as i32).max(1) }
+        };
+        let ids: Vec<i32> = (0..r as i32).map(id).collect();
+        let ids = b.i32_row("ids", &ids);
+        let y = b.op(Op::IndexAdd, &[x, source, ids]);
+        table.push(b.done(y));
+    }
+    let mut b = Build::new("index_add/u32_ids_rank3").within(Tolerance::relative(1e-5));
+    let x = b.f32("x", [4, 2, 3]);
+    let source = b.f32("source", [3, 2, 3]);
+    let ids = b.input("ids", Shape::new([3]), Data::U32(vec![3, u32::MAX, 0]));
+    let y = b.op(Op::IndexAdd, &[x, source, ids]);
+    table.push(b.done(y));
+    let mut b = Build::new("index_add/views").within(Tolerance::relative(1e-5));
+    let x = b.f32("x", [3, 5]);
+    let x = b.transpose(x, &[1, 0]);
+    let source = b.f32("source", [3, 4]);
+    let source = b.transpose(source, &[1, 0]);
+    let ids = b.i32_row("ids", &[4, 1, 4, 0]);
+    let y = b.op(Op::IndexAdd, &[x, source, ids]);
+    let y = b.op(Op::Unary(UnaryOp::Neg), &[y]);
     table.push(b.done(y));
 }
 

@@ -156,6 +156,10 @@ pub enum Op {
     /// should be distinct: of rows with the same index, it is unspecified which is kept. As for
     /// [`Op::Update`], the result is the same memory.
     Scatter,
+    /// Adds rows at given indices: `y[ids[i]] = x[ids[i]] + source[i]`, in the order of `i` if rows
+    /// have the same index. Operands: x `[n, rest..]`, source `[r, rest..]` of the same float type,
+    /// ids `[r]` (`i32` or `u32`). Rows with an index out of range are dropped.
+    IndexAdd,
     /// Concatenates tensors along an axis; the other sizes must be equal.
     Concat {
         /// Axis along which tensors are concatenated.
@@ -376,6 +380,7 @@ impl Op {
             | Op::Gather { .. }
             | Op::Update { .. }
             | Op::Scatter
+            | Op::IndexAdd
             | Op::Concat { .. }
             | Op::Pad { .. }
             | Op::Custom(_) => OpClass::Special,
@@ -437,6 +442,7 @@ impl Op {
             Op::Gather { .. } => "gather",
             Op::Update { .. } => "update",
             Op::Scatter => "scatter",
+            Op::IndexAdd => "index_add",
             Op::Concat { .. } => "concat",
             Op::Pad { .. } => "pad",
             Op::Custom(_) => "custom",

@@ -103,7 +103,7 @@ pub(super) fn parameters(op: &Op, dtype: DType) -> String {
         Op::Unary(_) | Op::Binary(_) | Op::Select => String::new(),
         Op::Linear { mode } => rounds(*mode),
         Op::ArgMax | Op::Greedy | Op::Sample | Op::Softmax => String::new(),
-        Op::MatMul | Op::Scatter => String::new(),
+        Op::MatMul | Op::Scatter | Op::IndexAdd => String::new(),
     }
 }
 

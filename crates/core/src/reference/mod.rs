@@ -302,6 +302,7 @@ fn compute(op: &Op, call: &Call<'_>) -> Result<Tensor> {
         Op::Gather { axis } => movement::gather(call, *axis),
         Op::Update { at } => movement::update(call, at),
         Op::Scatter => movement::scatter(call),
+        Op::IndexAdd => movement::index_add(call),
         Op::Concat { axis } => movement::concat(call, *axis),
         Op::Pad { amounts, word } => movement::pad(call, amounts, *word),
         Op::Custom(custom) => Err(Error::unsupported(format!(

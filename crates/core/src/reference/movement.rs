@@ -18,17 +18,37 @@ fn picked(call: &Call<'_>, places: &[Option<usize>], word: u32) -> Result<Tensor
     call.result(call.operands[0].data.pick(places, &fill.data)?)
 }
 
+/// Returns the ids of an operand; `None` for a negative one.
+fn ids(call: &Call<'_>, operand: usize) -> Result<Vec<Option<usize>>> {
+    match &call.operands[operand].data {
+        Data::I32(v) => Ok(v.iter().map(|id| usize::try_from(*id).ok()).collect()),
+        Data::U32(v) => Ok(v.iter().map(|id| usize::try_from(*id).ok()).collect()),
+        _ => Err(Error::invalid("ids are i32 or u32")),
+    }
+}
+
+/// Adds row `i` of source `[r, rest..]` to row `ids[i]` of x `[n, rest..]`; an id out of range
+/// drops the row.
+pub(super) fn index_add(call: &Call<'_>) -> Result<Tensor> {
+    let (n, row) = (call.dims(0)[0], call.dims(0)[1..].iter().product::<usize>());
+    let mut sums = call.operands[0].floats();
+    let source = call.operands[1].floats();
+    for (from, to) in ids(call, 2)?.into_iter().enumerate() {
+        let Some(to) = to.filter(|to| *to < n) else { continue };
+        for i in 0..row {
+            sums[to * row + i] += source[from * row + i];
+        }
+    }
+    call.floats(sums)
+}
+
 /// Gathers from x `[a.., n, b..]` with ids `[ids..]`: `y[a.., ids.., b..] = x[a.., ids[..], b..]`,
 /// or 0 for an id out of range.
 pub(super) fn gather(call: &Call<'_>, axis: usize) -> Result<Tensor> {
     let dims = call.dims(0);
     let (outer, n): (usize, usize) = (dims[..axis].iter().product(), dims[axis]);
     let inner: usize = dims[axis + 1..].iter().product();
-    let ids: Vec<Option<usize>> = match &call.operands[1].data {
-        Data::I32(v) => v.iter().map(|id| usize::try_from(*id).ok()).collect(),
-        Data::U32(v) => v.iter().map(|id| usize::try_from(*id).ok()).collect(),
-        _ => return Err(Error::invalid("ids are i32 or u32")),
-    };
+    let ids = ids(call, 1)?;
     let mut places = Vec::with_capacity(outer * ids.len() * inner);
     for a in 0..outer {
         for id in &ids {
@@ -165,6 +185,22 @@ mod tests {
         let ids = g.constant_i32(Shape::new([3]), &[2, -1, 0]);
         check(&mut g, Op::Gather { axis: 1 }, &[x, ids], &[3, 0, 1, 6, 0, 4]);
         check(&mut g, Op::Gather { axis: 0 }, &[x, ids], &[0, 0, 0, 0, 0, 0, 1, 2, 3]);
+    }
+
+    #[test]
+    fn rows_are_added_at_their_ids() {
+        let mut g = Graph::new("g");
+        let x = g.constant_f32(Shape::new([3, 1]), &[10.0, 20.0, 30.0]);
+        let source = g.constant_f32(Shape::new([4, 1]), &[1.0, 2.0, 3.0, 4.0]);
+        let ids = g.constant_i32(Shape::new([4]), &[2, 0, 2, -1]);
+        let y = g.add(Op::IndexAdd, &[x, source, ids]).unwrap();
+        g.output("y", y).unwrap();
+        let none = BTreeMap::new();
+        let run = eval(&g, &SymbolValues::new(), &none).unwrap();
+        assert_eq!(run.value(y).floats(), [12.0, 20.0, 34.0]);
+        let short = g.constant_i32(Shape::new([3]), &[2, 0, 2]);
+        assert!(g.add(Op::IndexAdd, &[x, source, short]).is_err());
+        assert!(g.add(Op::IndexAdd, &[ids, ids, ids]).is_err());
     }
 
     #[test]

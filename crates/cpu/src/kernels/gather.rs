@@ -1,5 +1,5 @@
 //! `gather_rows_*`: rows of a packed table; `gather`: elements along an axis; `scatter_rows`: rows
-//! written at given indices.
+//! written at given indices; `index_add`: rows added at given indices.
 
 use crate::arch::format_index;
 use crate::call::{Call, extent, volume};
@@ -71,5 +71,35 @@ pub(super) fn scatter_rows(call: &Call<'_>) -> Result<()> {
         let y = unsafe { out.slice(row * cols, cols) };
         y.copy_from_slice(&x[i * x_stride..][..cols]);
     }
+    Ok(())
+}
+
+/// Computes `y = x`, then `y[ids[i], c] += source[i, c]` in the order of `i`; a row out of range is
+/// dropped.
+pub(super) fn index_add(call: &Call<'_>) -> Result<()> {
+    let [rows, cols, count, x_offset, source_offset, ids_offset, y_offset] = call.words()?;
+    let out = call.output(y_offset, volume(&[rows, cols]))?;
+    let x = call.input::<f32>(0, x_offset, volume(&[rows, cols]), &out)?;
+    let source = call.input::<f32>(1, source_offset, volume(&[count, cols]), &out)?;
+    let ids = call.input::<u32>(2, ids_offset, count as u64, &out)?;
+    // Threads share the columns, so that the sums of a column have one order.
+    let least = (64 << 10) / (rows + count).max(1) + 1;
+    call.context.pool.split(cols, least, 16, |range| {
+        for row in 0..rows {
+            // SAFETY: these columns of y belong to this chunk alone.
+            let y = unsafe { out.slice(row * cols + range.start, range.len()) };
+            y.copy_from_slice(&x[row * cols..][range.clone()]);
+        }
+        for (i, row) in ids.iter().map(|id| *id as usize).enumerate() {
+            if row >= rows {
+                continue;
+            }
+            // SAFETY: as above.
+            let y = unsafe { out.slice(row * cols + range.start, range.len()) };
+            for (y, x) in y.iter_mut().zip(&source[i * cols..][range.clone()]) {
+                *y += x;
+            }
+        }
+    });
     Ok(())
 }

@@ -34,6 +34,7 @@ pub(super) fn find(name: &str) -> Option<KernelFn> {
         "gather_rows_*" => gather::gather_rows,
         "gather" => gather::gather,
         "scatter_rows" => gather::scatter_rows,
+        "index_add" => gather::index_add,
         "norm_rms" => norm::norm_rms,
         "norm_layer" => norm::norm_layer,
         "fake_quantize" => quantize::fake_quantize,

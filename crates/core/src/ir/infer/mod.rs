@@ -65,6 +65,7 @@ pub fn infer(op: &Op, operands: &[&Node]) -> Result<(Shape, DType)> {
         Op::Gather { axis } => movement::gather(&call, *axis)?,
         Op::Update { at } => movement::update(&call, at)?,
         Op::Scatter => movement::scatter(&call)?,
+        Op::IndexAdd => movement::index_add(&call)?,
         Op::Concat { axis } => movement::concat(&call, *axis)?,
         Op::Pad { amounts, .. } => movement::pad(&call, amounts)?,
         Op::Custom(custom) => custom_rule(&call, custom)?,
@@ -154,7 +155,8 @@ impl Call<'_> {
             | Op::LayerNorm { .. }
             | Op::Rope { .. }
             | Op::Attention { .. }
-            | Op::Scatter => 3,
+            | Op::Scatter
+            | Op::IndexAdd => 3,
         };
         if given != want {
             return Err(self.fail(format!("has {given} operands instead of {want}")));

@@ -46,6 +46,24 @@ pub(super) fn scatter(call: &Call<'_>) -> Rule {
     Ok((call.shape(0).clone(), call.dtype(0)))
 }
 
+/// Rule of `index_add`: x `[n, rest..]`, source `[r, rest..]` and ids `[r]` -> the shape of x.
+pub(super) fn index_add(call: &Call<'_>) -> Rule {
+    let dtype = call.float(0)?;
+    call.want(1, dtype)?;
+    if !matches!(call.dtype(2), DType::I32 | DType::U32) {
+        return Err(call.fail("needs i32 or u32 ids"));
+    }
+    call.axis(0, 0)?;
+    let (x, source) = (call.shape(0), call.shape(1));
+    call.rank(1, x.rank())?;
+    call.rank(2, 1)?;
+    for (a, b) in x.dims().iter().zip(source.dims()).skip(1) {
+        call.equal(a, b, "sizes after the first axis")?;
+    }
+    call.equal(&source[0], &call.shape(2)[0], "rows and their ids")?;
+    Ok((x.clone(), dtype))
+}
+
 /// Checks that the first operand is a state and that the second holds rows for it, and returns the
 /// number of rows of the state.
 fn rows_of_state<'a>(call: &'a Call<'_>) -> Result<&'a Dim> {

@@ -1,0 +1,94 @@
+//! Additions at given indices: the opposite of lookups.
+
+use super::Tensor;
+use super::place::here;
+use crate::base::DType;
+use crate::error::Error;
+use crate::ir::Op;
+
+impl Tensor {
+    /// Adds slices of `source` at indices of an axis, as candle's and PyTorch's `index_add`: slice
+    /// `i` of `source` is added to slice `ids[i]`. `ids` is `[n]` of `i32` or `u32`; `source` has
+    /// size `n` on the axis and otherwise this tensor's sizes. Slices with an id outside the axis
+    /// are dropped. The sum of several slices with one id has the order of `ids` on every device.
+    ///
+    /// ```
+    /// # use warploom::{Runtime, Tensor};
+    /// # fn main() -> warploom::Result<()> {
+    /// let runtime = Runtime::auto()?;
+    /// let ids = Tensor::from_vec(&runtime, vec![2, 0, 2], [3]);
+    /// let source = Tensor::from_vec(&runtime, vec![1.0_f32, 2.0, 3.0], [3]);
+    /// let y = Tensor::zeros(&runtime, [3]).index_add(0, &ids, &source);
+    /// assert_eq!(y.to_vec::<f32>()?, [2.0, 0.0, 4.0]);
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[track_caller]
+    pub fn index_add(&self, axis: isize, ids: &Tensor, source: &Tensor) -> Tensor {
+        let at = here();
+        self.attempt("index_add", at, || {
+            let place = self.axis(axis)? as isize;
+            source.check()?;
+            if source.rank() != self.rank() {
+                let (a, b) = (self.dims(), source.dims());
+                return Err(Error::invalid(format!("a source {b} does not fit {a}")));
+            }
+            let (x, rows) = (self.movedim(place, 0), source.movedim(place, 0));
+            let sum = Tensor::record("index_add", at, Op::IndexAdd, &[&x, &rows, ids]);
+            Ok(sum.movedim(0, place))
+        })
+    }
+
+    /// Adds each element of `source` at an index of an axis, as candle's and PyTorch's
+    /// `scatter_add`: `y[.., ids[.., i, ..], ..] += source[.., i, ..]`. `ids` (`i32` or `u32`) and
+    /// `source` have one shape, which on all other axes is this tensor's. Elements with an id
+    /// outside the axis are dropped. A GPU compares all ids for each element of the result:
+    /// [`Tensor::index_add`] is faster where whole slices are added.
+    #[track_caller]
+    pub fn scatter_add(&self, axis: isize, ids: &Tensor, source: &Tensor) -> Tensor {
+        let at = here();
+        self.attempt("scatter_add", at, || {
+            let place = self.axis(axis)?;
+            ids.check()?;
+            source.check()?;
+            let fits = |(i, (a, b)): (usize, (&usize, &usize))| i == place || a == b;
+            let sizes = self.shape().iter().zip(ids.shape()).enumerate();
+            let same = self.rank() == ids.rank() && source.shape() == ids.shape();
+            if !same || !sizes.into_iter().all(fits) {
+                let (a, b, c) = (self.dims(), ids.dims(), source.dims());
+                return Err(Error::invalid(format!(
+                    "ids {b} and a source {c} do not fit {a} but for axis {place}"
+                )));
+            }
+            if self.elements() == 0 || ids.elements() == 0 {
+                return Ok(self.clone());
+            }
+            let flat = ids.flat_places(self.shape(), place)?.flatten();
+            let x = self.movedim(place as isize, -1);
+            let sizes = x.shape().to_vec();
+            let rows = source.movedim(place as isize, -1).flatten();
+            let sum =
+                Tensor::record("scatter_add", at, Op::IndexAdd, &[&x.flatten(), &rows, &flat]);
+            Ok(sum.reshape(sizes).movedim(-1, place as isize))
+        })
+    }
+
+    /// Returns, for ids along axis `place` of a tensor of this shape, their places among its
+    /// elements with that axis last; -1 for an id outside. The axis of the ids is last too.
+    pub(super) fn flat_places(&self, shape: &[usize], place: usize) -> Result<Tensor, Error> {
+        let elements: usize = shape.iter().product();
+        let (n, rows) = (shape[place], elements / shape[place].max(1));
+        let count = i32::try_from(elements)
+            .map_err(|_| Error::invalid(format!("{elements} elements are over 2^31 - 1")))?;
+        let ids = self.cast(DType::I32).movedim(place as isize, -1);
+        // One row of n elements for each position of the other axes.
+        let starts: Vec<i32> = (0..count).step_by(n.max(1)).take(rows).collect();
+        let mut by_row = ids.shape().to_vec();
+        if let Some(last) = by_row.last_mut() {
+            *last = 1;
+        }
+        let starts = Tensor::from_vec(self.runtime(), starts, by_row);
+        let inside = ids.ge(0).logical_and(ids.lt(n as i32));
+        Ok(inside.select(ids.add(starts), -1))
+    }
+}
