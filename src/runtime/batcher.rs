@@ -1,14 +1,16 @@
 //! Gathers prepared work into submits, so that only reads wait (lazy sync).
 //!
 //! Each thread records into its own queue, so threads do not wait for each other. A queue is
-//! submitted when it holds enough dispatches, when a read needs it, or when another thread records
-//! work on a buffer that the queue accesses. So a reader never overtakes a writer's commands.
+//! submitted when it holds enough dispatches, when a read needs it, when it is started and the
+//! device has nothing to do ([`super::start`]), or when another thread records work on a buffer that
+//! the queue accesses. So a reader never overtakes a writer's commands.
 //!
 //! Submits are made by the thread that records or reads: a GPU's driver returns at once, but a
 //! software Vulkan driver waits in the call for earlier work. A read waits on the polling thread if
 //! that thread may block, else on the batcher's own thread, one per device.
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::task::{Poll, Waker};
 use std::thread::ThreadId;
@@ -53,9 +55,12 @@ pub(super) struct Work {
 
 /// Gathers prepared work into submits, with a queue for each recording thread.
 pub struct Batcher {
-    device: Arc<dyn Device>,
+    pub(super) device: Arc<dyn Device>,
     threshold: usize,
-    state: Arc<Shared>,
+    pub(super) state: Arc<Shared>,
+    /// Thread that submits started work.
+    #[cfg(not(target_arch = "wasm32"))]
+    pub(super) starter: Worker,
     /// Thread that waits for the device on behalf of async readers.
     #[cfg(not(target_arch = "wasm32"))]
     waiter: Worker,
@@ -63,35 +68,41 @@ pub struct Batcher {
 
 /// The batcher's state, shared with the jobs of its waiting thread.
 #[derive(Default)]
-struct Shared(Mutex<State>);
+pub(super) struct Shared(Mutex<State>);
 
 crate::base::debug_as!(Batcher, |this| device: this.device.profile().id(), threshold: this.threshold);
 
 #[derive(Default)]
-struct State {
-    queues: HashMap<ThreadId, Queue>,
+pub(super) struct State {
+    pub(super) queues: HashMap<ThreadId, Queue>,
     /// For each buffer, the thread whose unsubmitted work accesses it.
     touched: HashMap<BufferId, ThreadId>,
     /// Submits whose success no wait has confirmed yet.
     unconfirmed: Vec<(Ticket, Arc<Batch>)>,
+    /// Whether the starting thread runs, and will submit what is started meanwhile.
+    pub(super) is_followed: bool,
 }
 
 #[derive(Default)]
-struct Queue {
-    work: Vec<(PreparedId, Args)>,
+pub(super) struct Queue {
+    pub(super) work: Vec<(PreparedId, Args)>,
     dispatches: usize,
     downloads: usize,
-    batch: Arc<Batch>,
+    pub(super) batch: Arc<Batch>,
     buffers: Vec<BufferId>,
     keep: Keep,
+    /// Whether the work is to be submitted as soon as the device has nothing to do.
+    pub(super) is_started: bool,
 }
 
 /// The work of one submit, shared by all its readers.
 #[derive(Debug, Default)]
-struct Batch {
+pub(super) struct Batch {
     progress: Mutex<Progress>,
     /// Set if the device failed in this submit, or in work whose results it may have read.
     failure: OnceLock<Error>,
+    /// Set when a wait has confirmed that the submit is complete.
+    is_complete: AtomicBool,
 }
 
 #[derive(Debug, Default)]
@@ -113,10 +124,15 @@ impl Receipt {
     pub fn failure(&self) -> Option<Error> {
         self.0.failure.get().map(Error::duplicate)
     }
+
+    /// Returns whether a wait has confirmed that the work is complete.
+    pub(super) fn is_complete(&self) -> bool {
+        self.0.is_complete.load(Ordering::Acquire)
+    }
 }
 
 /// Guard held by the reader that waits for the device: if it is dropped early, all readers fail.
-struct Waits(Arc<Batch>);
+pub(super) struct Waits(pub(super) Arc<Batch>);
 
 impl Drop for Waits {
     fn drop(&mut self) {
@@ -143,8 +159,21 @@ impl Batch {
         self.progress.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Takes over the wait for this submit; `None` if it is over or another reader waits.
+    pub(super) fn begin_wait(&self) -> Option<Ticket> {
+        match &mut *self.progress() {
+            progress @ Progress::Submitted(_) => {
+                match std::mem::replace(progress, Progress::Waiting(Vec::new())) {
+                    Progress::Submitted(ticket) => Some(ticket),
+                    _ => None,
+                }
+            }
+            _ => None,
+        }
+    }
+
     /// Stores the result and wakes all waiting readers.
-    fn finish(&self, result: Result<Completion>) {
+    pub(super) fn finish(&self, result: Result<Completion>) {
         let before = std::mem::replace(&mut *self.progress(), Progress::Done(result));
         if let Progress::Waiting(wakers) = before {
             wakers.into_iter().for_each(Waker::wake);
@@ -164,6 +193,8 @@ impl Batcher {
             device,
             threshold,
             state: Arc::default(),
+            #[cfg(not(target_arch = "wasm32"))]
+            starter: Worker::new("warploom start"),
             #[cfg(not(target_arch = "wasm32"))]
             waiter: Worker::new("warploom wait"),
         }
@@ -229,40 +260,7 @@ impl Batcher {
     }
 
     fn flush_queue(&self, state: &mut State, thread: ThreadId) -> Result<()> {
-        let Some(queue) = state.queues.get_mut(&thread) else { return Ok(()) };
-        if queue.work.is_empty() {
-            return Ok(());
-        }
-        let result = self.device.submit(&queue.work);
-        queue.work.clear();
-        (queue.dispatches, queue.downloads) = (0, 0);
-        let batch = std::mem::take(&mut queue.batch);
-        queue.keep = Keep::default();
-        for buffer in queue.buffers.drain(..) {
-            if state.touched.get(&buffer) == Some(&thread) {
-                state.touched.remove(&buffer);
-            }
-        }
-        let (progress, result) = match result {
-            Ok(ticket) => {
-                if state.unconfirmed.len() == state.unconfirmed.capacity() {
-                    // Batches without any reader or receipt left.
-                    state.unconfirmed.retain(|(_, batch)| Arc::strong_count(batch) > 1);
-                }
-                state.unconfirmed.push((ticket, batch.clone()));
-                (Progress::Submitted(ticket), Ok(()))
-            }
-            Err(error) => {
-                let copy = error.duplicate();
-                batch.fail(&error);
-                (Progress::Done(Err(error)), Err(copy))
-            }
-        };
-        *batch.progress() = progress;
-        if state.queues.len() > KEPT_QUEUES {
-            state.queues.retain(|_, queue| !queue.work.is_empty());
-        }
-        result
+        state.submit(&*self.device, thread)
     }
 
     /// Blocking version of [`Batcher::read_async`].
@@ -285,20 +283,17 @@ impl Batcher {
             // The failure is stored in the batch and returned below.
             let _ = self.flush_queue(&mut self.state(), pending.thread);
         }
-        let ticket = match &mut *pending.batch.progress() {
-            progress @ Progress::Submitted(_) => {
-                match std::mem::replace(progress, Progress::Waiting(Vec::new())) {
-                    Progress::Submitted(ticket) => Some(ticket),
-                    _ => None,
-                }
-            }
-            _ => None,
-        };
-        if let Some(ticket) = ticket {
-            self.wait_for_batch(ticket, Waits(pending.batch.clone())).await?;
+        self.wait_for(&pending.batch).await?;
+        pending.take()
+    }
+
+    /// Waits for a submitted batch.
+    async fn wait_for(&self, batch: &Arc<Batch>) -> Result<()> {
+        if let Some(ticket) = batch.begin_wait() {
+            self.wait_for_batch(ticket, Waits(batch.clone())).await?;
         }
         // Another thread may be waiting for the same submit.
-        std::future::poll_fn(|context| match &mut *pending.batch.progress() {
+        std::future::poll_fn(|context| match &mut *batch.progress() {
             Progress::Waiting(wakers) => {
                 if !wakers.iter().any(|waker| waker.will_wake(context.waker())) {
                     wakers.push(context.waker().clone());
@@ -308,7 +303,25 @@ impl Batcher {
             _ => Poll::Ready(()),
         })
         .await;
-        pending.take()
+        Ok(())
+    }
+
+    /// Submits this thread's work and waits for all that was submitted.
+    ///
+    /// # Errors
+    /// Any device failure since the last wait.
+    pub(super) async fn synchronize(&self) -> Result<()> {
+        let last = {
+            let mut state = self.state();
+            self.flush_queue(&mut state, std::thread::current().id())?;
+            state.unconfirmed.last().map(|(_, batch)| batch.clone())
+        };
+        let Some(batch) = last else { return Ok(()) };
+        self.wait_for(&batch).await?;
+        match &*batch.progress() {
+            Progress::Done(Err(error)) => Err(error.duplicate()),
+            _ => Ok(()),
+        }
     }
 
     /// Waits for the submit of a batch and then wakes the batch's readers. If this thread must not
@@ -344,18 +357,66 @@ impl Batcher {
     }
 }
 
+impl State {
+    /// Submits the work of a thread's queue.
+    ///
+    /// # Errors
+    /// The device's error, which the readers of the work get too.
+    pub(super) fn submit(&mut self, device: &dyn Device, thread: ThreadId) -> Result<()> {
+        let Some(queue) = self.queues.get_mut(&thread) else { return Ok(()) };
+        if queue.work.is_empty() {
+            return Ok(());
+        }
+        let result = device.submit(&queue.work);
+        queue.work.clear();
+        (queue.dispatches, queue.downloads) = (0, 0);
+        queue.is_started = false;
+        let batch = std::mem::take(&mut queue.batch);
+        queue.keep = Keep::default();
+        for buffer in queue.buffers.drain(..) {
+            if self.touched.get(&buffer) == Some(&thread) {
+                self.touched.remove(&buffer);
+            }
+        }
+        let (progress, result) = match result {
+            Ok(ticket) => {
+                if self.unconfirmed.len() == self.unconfirmed.capacity() {
+                    // Batches without any reader or receipt left.
+                    self.unconfirmed.retain(|(_, batch)| Arc::strong_count(batch) > 1);
+                }
+                self.unconfirmed.push((ticket, batch.clone()));
+                (Progress::Submitted(ticket), Ok(()))
+            }
+            Err(error) => {
+                let copy = error.duplicate();
+                batch.fail(&error);
+                (Progress::Done(Err(error)), Err(copy))
+            }
+        };
+        *batch.progress() = progress;
+        if self.queues.len() > KEPT_QUEUES {
+            self.queues.retain(|_, queue| !queue.work.is_empty());
+        }
+        result
+    }
+}
+
 impl Shared {
-    fn lock(&self) -> MutexGuard<'_, State> {
+    pub(super) fn lock(&self) -> MutexGuard<'_, State> {
         // A panic between two updates can lose work; its reader then gets an error.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Records the result of a wait, which covers everything submitted before. After a failure all
     /// work in flight is marked as failed, since it may have read invalid data.
-    fn confirm(&self, ticket: Ticket, result: &Result<Completion>) {
+    pub(super) fn confirm(&self, ticket: Ticket, result: &Result<Completion>) {
         let mut state = self.lock();
         match result {
-            Ok(_) => state.unconfirmed.retain(|(other, _)| *other > ticket),
+            Ok(_) => state.unconfirmed.retain(|(other, batch)| {
+                let is_complete = *other <= ticket;
+                batch.is_complete.fetch_or(is_complete, Ordering::Release);
+                !is_complete
+            }),
             Err(error) => {
                 let submitted = std::mem::take(&mut state.unconfirmed);
                 submitted.iter().for_each(|(_, batch)| batch.fail(error));

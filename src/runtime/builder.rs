@@ -83,7 +83,7 @@ impl RuntimeBuilder {
         self
     }
 
-    /// Sets when the host waits for the device. Overrides `WARPLOOM_SYNC`.
+    /// Sets when work is submitted and when the host waits for the device. Overrides `WARPLOOM_SYNC`.
     pub fn sync(mut self, sync: SyncMode) -> RuntimeBuilder {
         self.sync = Some(sync);
         self
@@ -384,7 +384,8 @@ fn threads_by_env() -> Result<Option<usize>> {
 
 fn sync_by_env() -> Result<SyncMode> {
     match config::var(&config::SYNC).as_deref() {
-        None | Some("lazy") => Ok(SyncMode::Lazy),
+        None | Some("adaptive") => Ok(SyncMode::Adaptive),
+        Some("lazy") => Ok(SyncMode::Lazy),
         Some("eager") => Ok(SyncMode::Eager),
         Some(other) => Err(bad_var(&config::SYNC, other)),
     }

@@ -204,7 +204,7 @@ impl Instance {
             };
             let whole = prepare(&plan.recording)?;
             let steps = match runtime.sync() {
-                SyncMode::Lazy => None,
+                SyncMode::Adaptive | SyncMode::Lazy => None,
                 SyncMode::Eager => Some(
                     single_commands(&plan.recording)
                         .map(|(label, recording)| Ok((label, prepare(&recording)?)))

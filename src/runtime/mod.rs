@@ -31,6 +31,8 @@ mod partitioned;
 mod reopen;
 mod run;
 mod select;
+#[cfg(not(target_arch = "wasm32"))]
+mod start;
 pub mod tensor;
 mod tune;
 
@@ -136,12 +138,16 @@ impl KnownWrong {
     }
 }
 
-/// When the host waits for the device: lazy or eager sync.
+/// When recorded work is submitted, and when the host waits for the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum SyncMode {
-    /// Only at reads.
+    /// Submits tensors that are realized as soon as the device has nothing else to do, and other
+    /// work at reads. Waits only at reads. The default; in a browser it is the same as `Lazy`.
+    Adaptive,
+    /// Submits work at reads, and when much has been recorded. Waits only at reads.
     Lazy,
-    /// After every dispatch, so that errors name the dispatch.
+    /// Waits after every dispatch, so that errors name the dispatch.
     Eager,
 }
 
@@ -361,9 +367,27 @@ impl Runtime {
         self.0.f16_accumulate
     }
 
-    /// Returns the sync mode, which determines when the host waits for the device.
+    /// Returns the sync mode, which determines when work is submitted and when the host waits.
     pub fn sync(&self) -> SyncMode {
         self.0.sync
+    }
+
+    /// Submits the work that this thread has recorded, and waits until the device has finished all
+    /// work that was submitted. Tensors that were realized are computed then.
+    ///
+    /// # Errors
+    /// Any failure of the device since the last wait.
+    #[cfg(not(target_arch = "wasm32"))]
+    pub fn synchronize(&self) -> Result<()> {
+        crate::base::platform::block_on(self.synchronize_async())
+    }
+
+    /// Async version of [`Runtime::synchronize`].
+    ///
+    /// # Errors
+    /// Same as [`Runtime::synchronize`].
+    pub async fn synchronize_async(&self) -> Result<()> {
+        self.batcher().synchronize().await
     }
 }
 

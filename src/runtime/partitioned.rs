@@ -157,7 +157,9 @@ impl PartitionedInstance {
                             let bytes = instance.read_with_async(bindings).await?;
                             self.name(segment, bytes, &mut outputs);
                         }
-                        SyncMode::Lazy => pending.push((segment, instance.record_with(bindings)?)),
+                        SyncMode::Adaptive | SyncMode::Lazy => {
+                            pending.push((segment, instance.record_with(bindings)?));
+                        }
                     }
                 }
                 Action::Transfer { tensor, to } => {

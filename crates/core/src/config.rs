@@ -18,10 +18,10 @@ pub static DEVICE: Var = Var {
     name: "WARPLOOM_DEVICE",
     help: "device to use: `cpu`, `cuda`, `webgpu:1`, or `auto` (the default)",
 };
-/// When the host waits: after every dispatch (`eager`) or only at reads (`lazy`, the default).
+/// When work is submitted and waited for: `adaptive` (the default), `lazy` or `eager`.
 pub static SYNC: Var = Var {
     name: "WARPLOOM_SYNC",
-    help: "`eager` waits after every dispatch, so errors name the dispatch; `lazy` is the default",
+    help: "`eager` waits after every dispatch, so errors name the dispatch; `lazy` submits at reads; `adaptive`, the default, also submits realized tensors when the device is idle",
 };
 /// Log verbosity of the command-line tool, 0 to 5.
 pub static DEBUG: Var = Var {

@@ -14,14 +14,16 @@ use crate::error::{Error, Result};
 use crate::memory::PooledBuffer;
 use crate::provider::{Args, Usage};
 use crate::runtime::Runtime;
+#[cfg(not(target_arch = "wasm32"))]
+use crate::runtime::SyncMode;
 use crate::runtime::batcher::Keep;
 
 /// Maximum operations per plan.
 pub(super) const CHUNK: usize = 512;
 
 impl Tensor {
-    /// Runs this tensor and keeps the result on the device. Like [`Tensor::eval`], it does not wait
-    /// for a GPU.
+    /// Starts to compute this tensor, whose values then stay on the device. Does not wait for them;
+    /// see [`Tensor::eval`].
     ///
     /// # Errors
     /// The tensor's deferred error; any planning or device error.
@@ -35,12 +37,17 @@ impl Tensor {
     /// # Errors
     /// Same as [`Tensor::realize`].
     pub async fn realize_async(&self) -> Result<&Tensor> {
-        evaluate(&[self]).await.map(|()| self)
+        start(&[self]).await.map(|()| self)
     }
 
-    /// Runs several tensors together, as one graph if they share operands, and keeps the results on
-    /// the device. Waits for kernel compilation but not for a GPU, unless `WARPLOOM_SYNC` is
-    /// `eager`. The CPU provider computes in this call.
+    /// Starts to compute several tensors together, as one graph if they share operands. Their values
+    /// then stay on the device.
+    ///
+    /// Plans and compiles kernels in this call if the graph is new, and does not wait for the
+    /// device, be it a GPU or the CPU: threads of the runtime submit the work as soon as the device
+    /// has nothing else to do, and what is started while it is busy is submitted together.
+    /// [`Runtime::synchronize`] waits. With [`SyncMode::Lazy`](crate::runtime::SyncMode), and in a
+    /// browser, the next read submits instead.
     ///
     /// ```
     /// # use warploom::{Runtime, Tensor};
@@ -57,7 +64,7 @@ impl Tensor {
     /// The first error among the tensors; any planning or device error.
     #[cfg(not(target_arch = "wasm32"))]
     pub fn eval(tensors: &[&Tensor]) -> Result<()> {
-        crate::base::platform::block_on(evaluate(tensors))
+        crate::base::platform::block_on(start(tensors))
     }
 
     /// Async version of [`Tensor::eval`]; see [`crate::tensor`].
@@ -65,7 +72,7 @@ impl Tensor {
     /// # Errors
     /// Same as [`Tensor::eval`].
     pub async fn eval_async(tensors: &[&Tensor]) -> Result<()> {
-        evaluate(tensors).await
+        start(tensors).await
     }
 }
 
@@ -74,6 +81,19 @@ impl Runtime {
     pub fn tensor_stats(&self) -> CacheStats {
         self.tensors().stats()
     }
+}
+
+/// Runs all pending operations that these tensors need, and hands them over to the device.
+pub(super) async fn start(tensors: &[&Tensor]) -> Result<()> {
+    evaluate(tensors).await?;
+    #[cfg(not(target_arch = "wasm32"))]
+    for tensor in tensors {
+        let runtime = tensor.runtime();
+        if runtime.sync() == SyncMode::Adaptive {
+            runtime.batcher().start()?;
+        }
+    }
+    Ok(())
 }
 
 /// Runs all pending operations that these tensors need.

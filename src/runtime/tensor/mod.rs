@@ -19,9 +19,11 @@
 //! at src/main.rs:12:17: shapes [2, 3] and [4] do not broadcast: axis 1 is 3 and 4`. Shapes and
 //! types are checked when an operation is recorded, never later.
 //!
-//! **What runs, and when.** A read ([`Tensor::to_vec`], [`Tensor::item`], [`Tensor::text`]) or
-//! [`Tensor::eval`] turns the pending operations into one graph, plans it and runs it in one
-//! submit. The [`Runtime`] caches the plan by the structure of the graph (operations, shapes,
+//! **What runs, and when.** A read ([`Tensor::to_vec`], [`Tensor::item`], [`Tensor::text`]) turns
+//! the pending operations into one graph, plans it, runs it in one submit and waits.
+//! [`Tensor::realize`] and [`Tensor::eval`] start the same and return at once: the device computes
+//! meanwhile, also if it is the CPU. [`Tensor::is_ready`] asks if it has finished, and
+//! [`Runtime::synchronize`] waits until it has. The [`Runtime`] caches the plan by the structure of the graph (operations, shapes,
 //! types, wanted results), so a loop plans and compiles once. Scalars in expressions are compiled
 //! in for the first two sets of values of a structure. From the third set on they are inputs, so a
 //! changing step size costs nothing.
@@ -100,7 +102,7 @@ pub use element::{Element, Number, Operand, Scalar};
 pub use grad::{Gradients, Var, no_grad};
 pub use products::AttentionOptions;
 
-use super::Runtime;
+use super::{Receipt, Runtime};
 use crate::base::{DType, Shape};
 use crate::error::{Error, Result};
 use crate::provider::BufferRange;
@@ -147,6 +149,26 @@ impl Tensor {
     /// Returns whether the tensor has been run, so that its values are or will be on the device.
     pub fn is_evaluated(&self) -> bool {
         self.node.stored().is_ok_and(|stored| stored.is_some())
+    }
+
+    /// Returns whether the values are computed, so that a read waits for nothing but their
+    /// transfer. A tensor of host data always is; a tensor that was realized becomes so by itself
+    /// with adaptive sync, else after the next wait for the device.
+    ///
+    /// ```
+    /// # use warploom::{Runtime, Tensor};
+    /// # fn main() -> warploom::Result<()> {
+    /// let x = Tensor::rand(&Runtime::auto()?, [64, 64], 1);
+    /// let y = x.matmul(&x);
+    /// assert!(!y.is_ready()); // only recorded
+    /// y.realize()?.runtime().synchronize()?;
+    /// assert!(y.is_ready());
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn is_ready(&self) -> bool {
+        let stored = self.node.stored().ok().flatten();
+        stored.is_some_and(|stored| stored.receipt.as_ref().is_none_or(Receipt::is_complete))
     }
 
     /// Returns the device memory of the values, in row-major order, if the tensor has been run

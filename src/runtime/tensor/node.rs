@@ -257,7 +257,7 @@ impl Tensor {
     fn flushed(self) -> Tensor {
         #[cfg(not(target_arch = "wasm32"))]
         if self.node.depth >= DEPTH
-            && let Err(error) = crate::base::platform::block_on(super::eval::evaluate(&[&self]))
+            && let Err(error) = crate::base::platform::block_on(super::eval::start(&[&self]))
         {
             return Tensor::failed(self.runtime(), self.node.name, self.node.at, error);
         }
