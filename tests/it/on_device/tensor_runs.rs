@@ -109,6 +109,35 @@ fn runs_without_a_read_share_a_submit() {
     assert_eq!((device.counters().submits, rt.tensor_stats().planned), (1, 1));
 }
 
+/// Adaptive sync: what is realized is computed without a read, and off this thread.
+#[test]
+fn realized_tensors_are_computed_meanwhile() {
+    on_each(|rt| {
+        if rt.sync() != SyncMode::Adaptive {
+            return;
+        }
+        let x = Tensor::rand(rt, [256, 256], 1);
+        let mut y = x.matmul(&x).tanh();
+        assert!(!y.is_ready());
+        y.realize().unwrap();
+        let begin = std::time::Instant::now();
+        while !y.is_ready() {
+            assert!(begin.elapsed().as_secs() < 60, "{y:?} is never ready");
+            std::thread::sleep(std::time::Duration::from_millis(1));
+        }
+        // Many starts while the device is busy, then a wait for all of them.
+        for _ in 0..50 {
+            y = y.matmul(&x).tanh();
+            y.realize().unwrap();
+        }
+        rt.synchronize().unwrap();
+        assert!(y.is_ready());
+        let plain = rt.device().counters().submits;
+        assert!(y.to_vec::<f32>().unwrap().iter().all(|v| v.abs() <= 1.0));
+        assert_eq!(rt.device().counters().submits, plain + 1, "only the transfer is left");
+    });
+}
+
 #[test]
 fn a_chain_of_100_000_runs_in_pieces_of_one_plan() {
     let rt = cpu();
