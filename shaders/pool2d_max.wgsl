@@ -1,5 +1,7 @@
-// pool2d_max: the largest x; -inf if the window is entirely outside. One of the operations of
-// pool2d.wgsl. The bits are in a variable: WGSL has no infinity literal, and no constant may be infinite.
+// pool2d_max: the largest x, NaN if one is NaN; -inf if the window is entirely outside. One of the operations
+// of pool2d.wgsl. The bits are in a variable: WGSL has no infinity literal, and no constant may be infinite.
+#import math_extrema
+
 var<private> infinity: u32 = 0xff800000u;
 
 fn identity() -> f32 {
@@ -7,7 +9,7 @@ fn identity() -> f32 {
 }
 
 fn combine(a: f32, b: f32) -> f32 {
-    return max(a, b);
+    return max_f32(a, b);
 }
 
 fn finish(value: f32, count: u32) -> f32 {

@@ -1,5 +1,7 @@
-// reduce_min: y = smallest x; inf for len 0. One of the operations of reduce.wgsl.
+// reduce_min: y = smallest x, NaN if one is NaN; inf for len 0. One of the operations of reduce.wgsl.
 // The bits are in a variable: WGSL has no infinity literal, and no constant may be infinite.
+#import math_extrema
+
 var<private> infinity: u32 = 0x7f800000u;
 
 fn identity() -> f32 {
@@ -7,7 +9,7 @@ fn identity() -> f32 {
 }
 
 fn combine(a: f32, b: f32) -> f32 {
-    return min(a, b);
+    return min_f32(a, b);
 }
 
 fn finish(value: f32, len: u32) -> f32 {
@@ -16,6 +18,7 @@ fn finish(value: f32, len: u32) -> f32 {
 
 #ifdef subgroup
 fn subgroup_combine(value: f32) -> f32 {
-    return subgroupMin(value);
+    // WGSL leaves open what subgroupMin returns if one is NaN.
+    return nan_if(subgroupAny(!(value == value)), subgroupMin(value));
 }
 #endif

@@ -3,8 +3,9 @@
 use js_sys::Function;
 use serde_json::{Value, json};
 use warploom::Result;
-use warploom_testkit::Conformance;
+use warploom::graph::Node;
 use warploom_testkit::conformance::Verdict;
+use warploom_testkit::{Case, Conformance, cases};
 use wasm_bindgen::JsValue;
 use wasm_bindgen::prelude::wasm_bindgen;
 
@@ -13,19 +14,33 @@ use crate::error::to_js;
 use crate::options::{self, Open};
 use crate::pace::paced;
 
-/// Runs every case of the conformance table on a device: "webgpu", "webgpu floor" or "cpu".
-/// `progress` receives the number of finished cases, their total and the name of the next. Resolves
-/// to JSON: `{device, cases, passed, failed: [{case, sizes, why}], unsupported: [{case, sizes,
-/// why}], problems, seconds}`.
+/// Runs the cases of the conformance table on a device: "webgpu", "webgpu floor" or "cpu". With
+/// `elements`, cases in which a tensor has more elements are left out. `progress` receives the
+/// number of finished cases, their total and the name of the next. Resolves to JSON: `{device,
+/// cases, left_out, passed, failed: [{case, sizes, why}], unsupported: [{case, sizes, why}],
+/// problems, seconds}`.
 ///
 /// # Errors
 /// Rejects if the device does not exist or does not open. Failures of cases are in the result.
 #[wasm_bindgen]
-pub async fn conformance(device: String, progress: Function) -> Result<String, JsValue> {
-    paced(run(device, progress)).await.map_err(to_js)
+pub async fn conformance(
+    device: String,
+    elements: Option<f64>,
+    progress: Function,
+) -> Result<String, JsValue> {
+    paced(run(device, elements, progress)).await.map_err(to_js)
 }
 
-async fn run(device: String, progress: Function) -> Result<String> {
+/// Returns whether a tensor of the case has more elements.
+fn exceeds(case: &Case, elements: f64) -> bool {
+    let count = |node: &Node| {
+        let sizes = node.shape.eval(&case.symbols).unwrap_or_default();
+        sizes.iter().map(|size| *size as f64).product::<f64>()
+    };
+    case.graph.nodes().iter().any(|node| count(node) > elements)
+}
+
+async fn run(device: String, elements: Option<f64>, progress: Function) -> Result<String> {
     let (name, floor) = match device.strip_suffix(" floor") {
         Some(name) => (name, true),
         None => (device.as_str(), false),
@@ -33,7 +48,14 @@ async fn run(device: String, progress: Function) -> Result<String> {
     let open: Open =
         options::parse("the device", &json!({ "device": name, "floor": floor }).to_string())?;
     let (runtime, _) = runtime(open).await?;
-    let mut suite = Conformance::new().progress(move |at| {
+    let all = cases();
+    let total = all.len();
+    let kept: Vec<Case> = match elements {
+        Some(elements) => all.into_iter().filter(|case| !exceeds(case, elements)).collect(),
+        None => all,
+    };
+    let left_out = total - kept.len();
+    let mut suite = Conformance::new().cases(kept).progress(move |at| {
         let (done, total) = ((at.done as f64).into(), (at.total as f64).into());
         // What it throws changes no result.
         let _ = progress.call3(&JsValue::NULL, &done, &total, &at.case.into());
@@ -60,6 +82,7 @@ async fn run(device: String, progress: Function) -> Result<String> {
     let report = json!({
         "device": report.devices.first().map(|device| &device.label),
         "cases": cases,
+        "left_out": left_out,
         "passed": passed,
         "failed": failed,
         "unsupported": unsupported,

@@ -120,26 +120,25 @@ test("every shader text compiles in the browser", async (t) => {
 
 for (const device of ["cpu", "webgpu"]) {
   test(`the conformance table on ${device} in the page`, async (t) => {
-    if (device === "webgpu" && process.env.WARPLOOM_TEST_ALL !== "1") {
-      // It runs a workgroup with barriers for each row.
-      const why = "one case of 65,536 rows takes SwiftShader over 80 s; WARPLOOM_TEST_ALL=1 runs all";
-      console.log(`skipped: ${t.name}: ${why}`);
-      t.skip(why);
-      return;
-    }
+    // SwiftShader runs a workgroup with barriers for each row: 65,536 rows take it over 80 s.
+    const sample = device === "webgpu" && process.env.WARPLOOM_TEST_ALL !== "1";
+    const elements = sample ? 2048 : undefined;
     const page = await tab(t);
     await open(page, device);
     const begin = Date.now();
-    const report = await page.evaluate(async (device) => {
+    const report = await page.evaluate(async ({ device, elements }) => {
       let progress = 0;
-      const report = await window.engine.conformance({ device, onProgress: () => { progress += 1; } });
+      const onProgress = () => { progress += 1; };
+      const report = await window.engine.conformance({ device, elements, onProgress });
       return { ...report, progress };
-    }, device);
+    }, { device, elements });
     console.log(`web: conformance on ${device}: ${report.passed} passed, ${report.failed.length} failed, `
-      + `${report.unsupported.length} unsupported, ${((Date.now() - begin) / 1000).toFixed(1)} s`);
+      + `${report.unsupported.length} unsupported, ${report.left_out} of more than ${elements} elements left out, `
+      + `${((Date.now() - begin) / 1000).toFixed(1)} s`);
     assert.deepEqual(report.failed, []);
     assert.deepEqual(report.problems, []);
-    assert.ok(report.passed > 100, `only ${report.passed} cases`);
+    assert.equal(report.left_out > 0, sample);
+    assert.ok(report.passed > 500, `only ${report.passed} cases`);
     assert.ok(report.progress > 0);
   });
 }

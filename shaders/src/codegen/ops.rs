@@ -5,7 +5,11 @@ use std::collections::BTreeSet;
 use crate::source::f32_literal;
 use crate::{FusedExpr, Value};
 use warploom_core::base::DType;
+use warploom_core::ir::ReduceOp;
 use warploom_core::ir::scalar::{BinaryOp, UnaryOp};
+
+/// Shared file of maximum and minimum with NaN.
+const EXTREMA: &str = "math_extrema";
 
 /// A type-checked expression, with the declarations and imports that its values need.
 pub(super) struct Body<'a> {
@@ -100,7 +104,12 @@ impl<'a> Body<'a> {
                 to
             }
             Value::Reduce(op, a) => match self.dtype(a)? {
-                DType::F32 => DType::F32,
+                DType::F32 => {
+                    if matches!(op, ReduceOp::Max | ReduceOp::Min) {
+                        self.imports.insert(EXTREMA);
+                    }
+                    DType::F32
+                }
                 dtype => return refuse(op.name(), dtype),
             },
         })
@@ -182,7 +191,8 @@ impl<'a> Body<'a> {
                 let u = format!("1.5957691 * {a} * (1.0 + 0.044715 * {a} * {a})");
                 format!("{a} * {}", self.call("math_sigmoid", "sigmoid", &u))
             }
-            UnaryOp::Relu => format!("max({a}, 0.0)"),
+            // Not max: NaN stays NaN.
+            UnaryOp::Relu => format!("select({a}, 0.0, {a} < 0.0)"),
             UnaryOp::Not => format!("!{a}"),
         }
     }
@@ -200,6 +210,8 @@ impl<'a> Body<'a> {
             (BinaryOp::Rem, DType::U32) => self.call("math_integers", "rem_u32", &both),
             (BinaryOp::Rem, _) => self.call("math_rem", "rem_f32", &both),
             (BinaryOp::Pow, _) => self.call("math_pow", "pow_f32", &both),
+            (BinaryOp::Min, DType::F32) => self.call(EXTREMA, "min_f32", &both),
+            (BinaryOp::Max, DType::F32) => self.call(EXTREMA, "max_f32", &both),
             (BinaryOp::Min, _) => format!("min({both})"),
             (BinaryOp::Max, _) => format!("max({both})"),
             (BinaryOp::Eq, _) => format!("{a} == {b}"),

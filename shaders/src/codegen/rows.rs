@@ -273,7 +273,15 @@ impl Walk {
                 ReduceOp::Max => "Max",
                 ReduceOp::Min => "Min",
             };
-            line!(text, "    let s{value} = subgroup{function}(r{value});");
+            let all = format!("subgroup{function}(r{value})");
+            let all = match op {
+                // WGSL leaves open what they return if one is NaN.
+                ReduceOp::Max | ReduceOp::Min => {
+                    format!("nan_if(subgroupAny(!(r{value} == r{value})), {all})")
+                }
+                _ => all,
+            };
+            line!(text, "    let s{value} = {all};");
         }
         text.push_str("    if (sub_lane == 0u) {\n");
         for (Reduction { value, .. }, place) in shared {
@@ -346,8 +354,8 @@ fn combine(op: ReduceOp, a: &str, b: &str) -> String {
     match op {
         ReduceOp::Sum | ReduceOp::Mean => format!("({a} + {b})"),
         ReduceOp::Prod => format!("({a} * {b})"),
-        ReduceOp::Max => format!("max({a}, {b})"),
-        ReduceOp::Min => format!("min({a}, {b})"),
+        ReduceOp::Max => format!("max_f32({a}, {b})"),
+        ReduceOp::Min => format!("min_f32({a}, {b})"),
     }
 }
 

@@ -104,6 +104,7 @@ assets! {
     "kv": "shared/kv.wgsl",
     "math_casts": "shared/math_casts.wgsl",
     "math_erf": "shared/math_erf.wgsl",
+    "math_extrema": "shared/math_extrema.wgsl",
     "math_f16": "shared/math_f16.wgsl",
     "math_integers": "shared/math_integers.wgsl",
     "math_pow": "shared/math_pow.wgsl",

@@ -35,9 +35,9 @@ reduction! {
     mean mean_keep Mean;
     /// Computes the product of floats along axes; 1 for an empty axis.
     prod prod_keep Prod;
-    /// Computes the largest float along axes; -inf for an empty axis.
+    /// Computes the largest float along axes, NaN if one is NaN; -inf for an empty axis.
     max max_keep Max;
-    /// Computes the smallest float along axes; inf for an empty axis.
+    /// Computes the smallest float along axes, NaN if one is NaN; inf for an empty axis.
     min min_keep Min;
 }
 

@@ -63,6 +63,27 @@ fn functions_are_those_of_std() {
     });
 }
 
+/// As IEEE 754-2019 and NumPy have it.
+#[test]
+fn not_a_number_is_not_lost() {
+    let nan = f32::NAN;
+    on_each(|rt| {
+        let x = Tensor::from_vec(rt, vec![1.0, nan, 3.0, -1.0, 0.5, 2.0], [2, 3]);
+        bools(&x.max(-1).is_nan(), &[true, false]);
+        bools(&x.min(-1).is_nan(), &[true, false]);
+        bools(&x.max(0).is_nan(), &[false, true, false]);
+        bools(&x.maximum(0.0).is_nan(), &[false, true, false, false, false, false]);
+        bools(&x.minimum(&x.flip(1)).is_nan(), &[false, true, false, false, false, false]);
+        bools(&x.clamp(-1.0, 1.0).relu().is_nan(), &[false, true, false, false, false, false]);
+        bools(&x.softmax(-1).is_nan(), &[true, true, true, false, false, false]);
+        assert_eq!(x.argmax(-1).to_vec::<u32>().unwrap(), [1, 2]);
+        for dtype in [DType::F16, DType::BF16] {
+            let y = x.cast(dtype).max(-1).cast(DType::F32);
+            bools(&y.is_nan(), &[true, false]);
+        }
+    });
+}
+
 #[test]
 fn special_numbers_are_known() {
     let (nan, inf) = (f32::NAN, f32::INFINITY);

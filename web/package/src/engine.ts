@@ -138,14 +138,16 @@ export class Engine extends EventTarget {
     return new Pack(this.#tensors, to, info);
   }
 
-  /** Runs the conformance table on a device of this browser. */
+  /** Runs the conformance table on a device of this browser. With `elements`, cases in which a
+   * tensor has more elements are left out. */
   conformance(options: {
     device?: string;
+    elements?: number;
     onProgress?: (progress: ConformanceProgress) => void;
   } = {}): Promise<ConformanceReport> {
-    const { device = this.info.provider, onProgress } = options;
+    const { device = this.info.provider, elements, onProgress } = options;
     return this.#connection.call(
-      "conformance", { device }, onProgress ? { event: onProgress } : {});
+      "conformance", { device, elements }, onProgress ? { event: onProgress } : {});
   }
 
   /** Every shader text that a device of a browser can get. */

@@ -74,7 +74,7 @@ export interface Calls {
   models: { args: null; event: never; result: StoredModel[] };
   remove: { args: { name: string }; event: never; result: boolean };
   conformance: {
-    args: { device: string };
+    args: { device: string; elements?: number };
     event: ConformanceProgress;
     result: ConformanceReport;
   };

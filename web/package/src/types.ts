@@ -181,6 +181,8 @@ export interface ConformanceCase {
 
 export interface ConformanceReport {
   cases: number;
+  /** Cases with a tensor of more elements than asked for. */
+  left_out: number;
   passed: number;
   failed: ConformanceCase[];
   unsupported: ConformanceCase[];

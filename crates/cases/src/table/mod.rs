@@ -18,6 +18,7 @@ mod linear;
 mod linear_f16;
 mod matmul;
 mod movement;
+mod nan;
 mod norm;
 mod reduce;
 mod rope;
@@ -38,6 +39,7 @@ pub fn cases() -> Vec<Case> {
     views::add(&mut table);
     chains::add(&mut table);
     reduce::add(&mut table);
+    nan::add(&mut table);
     greedy::add(&mut table);
     sample::add(&mut table);
     linear::add(&mut table);

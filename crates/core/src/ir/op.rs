@@ -215,9 +215,9 @@ pub enum ReduceOp {
     Mean,
     /// Product; 1 if empty.
     Prod,
-    /// Maximum; -inf if empty.
+    /// Maximum, NaN if an element is NaN; -inf if empty.
     Max,
-    /// Minimum; inf if empty.
+    /// Minimum, NaN if an element is NaN; inf if empty.
     Min,
 }
 
@@ -312,7 +312,7 @@ impl Pool2d {
 /// Reduction of a pooling window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum PoolKind {
-    /// Maximum.
+    /// Maximum, NaN if an element is NaN.
     Max,
     /// Arithmetic mean.
     Mean,

@@ -41,7 +41,7 @@ pub enum UnaryOp {
     Gelu,
     /// The tanh approximation of GELU.
     GeluTanh,
-    /// `max(x, 0)`.
+    /// `max(x, 0)`; NaN for NaN.
     Relu,
     /// Logical negation of a `bool`.
     Not,
@@ -115,9 +115,9 @@ pub enum BinaryOp {
     Rem,
     /// `a^b`, for floats only.
     Pow,
-    /// Minimum.
+    /// Minimum; NaN if either float is NaN.
     Min,
-    /// Maximum.
+    /// Maximum; NaN if either float is NaN.
     Max,
     /// `a == b`.
     Eq,

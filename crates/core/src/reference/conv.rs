@@ -1,6 +1,7 @@
 //! 2-D convolution and pooling of tensors `[batch, channels, height, width]`.
 
 use super::Call;
+use super::elementwise::larger;
 use super::tensor::Tensor;
 use crate::error::Result;
 use crate::ir::{Conv2d, Pool2d, PoolKind};
@@ -80,7 +81,7 @@ pub(super) fn pool2d(call: &Call<'_>, pool: &Pool2d) -> Result<Tensor> {
                     let column = place(j, s, stride.1, dilation.1, pad.1, xd[3]);
                     if let (Some(row), Some(column)) = (row, column) {
                         let value = x[(image * xd[2] + row) * xd[3] + column];
-                        max = max.max(value);
+                        max = larger(max, value);
                         sum += value;
                         count += 1;
                     }

@@ -54,7 +54,7 @@ fn of_float(op: UnaryOp, x: f64) -> f64 {
             let inner = (2.0 / std::f64::consts::PI).sqrt() * (x + 0.044715 * x * x * x);
             x * (1.0 + inner.tanh()) / 2.0
         }
-        UnaryOp::Relu => x.max(0.0),
+        UnaryOp::Relu => larger(x, 0.0),
         UnaryOp::Not => f64::NAN,
     }
 }
@@ -125,6 +125,16 @@ fn compared<T: PartialOrd>(op: BinaryOp, a: &T, b: &T) -> bool {
     }
 }
 
+/// Returns the larger of both, or NaN if one is NaN.
+pub(super) fn larger(a: f64, b: f64) -> f64 {
+    if a.is_nan() || b.is_nan() { f64::NAN } else { a.max(b) }
+}
+
+/// Returns the smaller of both, or NaN if one is NaN.
+pub(super) fn smaller(a: f64, b: f64) -> f64 {
+    if a.is_nan() || b.is_nan() { f64::NAN } else { a.min(b) }
+}
+
 fn of_floats(op: BinaryOp, a: f64, b: f64) -> Option<f64> {
     Some(match op {
         BinaryOp::Add => a + b,
@@ -133,8 +143,8 @@ fn of_floats(op: BinaryOp, a: f64, b: f64) -> Option<f64> {
         BinaryOp::Div => a / b,
         BinaryOp::Rem => a % b,
         BinaryOp::Pow => a.powf(b),
-        BinaryOp::Min => a.min(b),
-        BinaryOp::Max => a.max(b),
+        BinaryOp::Min => smaller(a, b),
+        BinaryOp::Max => larger(a, b),
         _ => return None,
     })
 }

@@ -1,6 +1,7 @@
 //! Reductions over any axes; `argmax`, `greedy` and `softmax` along the last axis.
 
 use super::Call;
+use super::elementwise::{larger, smaller};
 use super::index::{strides, walk};
 use super::tensor::{Data, Tensor};
 use crate::error::Result;
@@ -29,8 +30,8 @@ fn fold(op: ReduceOp, values: impl ExactSizeIterator<Item = f64>) -> f64 {
         ReduceOp::Sum => values.sum::<f64>() + 0.0,
         ReduceOp::Mean => values.sum::<f64>() / count,
         ReduceOp::Prod => values.product(),
-        ReduceOp::Max => values.fold(f64::NEG_INFINITY, f64::max),
-        ReduceOp::Min => values.fold(f64::INFINITY, f64::min),
+        ReduceOp::Max => values.fold(f64::NEG_INFINITY, larger),
+        ReduceOp::Min => values.fold(f64::INFINITY, smaller),
     }
 }
 

@@ -194,8 +194,9 @@ unsafe fn binary_f32(op: BinaryOp, r: &Operands) {
             BinaryOp::Div => float!(|x, y| x / y),
             BinaryOp::Rem => float!(|x, y| x % y),
             BinaryOp::Pow => float!(|x, y| x.powf(y)),
-            BinaryOp::Min => float!(|x, y| x.min(y)),
-            BinaryOp::Max => float!(|x, y| x.max(y)),
+            // NaN if one of both is: x stays if it is NaN, since comparisons with it are false.
+            BinaryOp::Min => float!(|x, y| if y < x || y.is_nan() { y } else { x }),
+            BinaryOp::Max => float!(|x, y| if y > x || y.is_nan() { y } else { x }),
             BinaryOp::Eq => compare!(|x, y| x == y),
             BinaryOp::Ne => compare!(|x, y| x != y),
             BinaryOp::Lt => compare!(|x, y| x < y),
@@ -299,7 +300,8 @@ macro_rules! folded {
     }};
 }
 
-/// Accumulates the values of a tile into partial results. Maximum and minimum skip NaN.
+/// Accumulates the values of a tile into partial results. Maximum and minimum
+/// keep NaN.
 ///
 /// # Safety
 /// `from` holds `rows * cols` floats; `to` holds `rows` partial results that are not shared.
@@ -310,10 +312,12 @@ pub(crate) unsafe fn fold(f: &Fold) {
         match f.op {
             ReduceOp::Sum | ReduceOp::Mean => folded!(f, f32, 0.0, |all, v| all + v),
             ReduceOp::Prod => folded!(f, f64, 1.0, |all, v| all * v),
-            ReduceOp::Max => {
-                folded!(f, f32, f32::NEG_INFINITY, |all, v| if v > all { v } else { all })
-            }
-            ReduceOp::Min => folded!(f, f32, f32::INFINITY, |all, v| if v < all { v } else { all }),
+            ReduceOp::Max => folded!(f, f32, f32::NEG_INFINITY, |all, v| {
+                if v > all || v.is_nan() { v } else { all }
+            }),
+            ReduceOp::Min => folded!(f, f32, f32::INFINITY, |all, v| {
+                if v < all || v.is_nan() { v } else { all }
+            }),
         }
     }
 }

@@ -3,9 +3,9 @@
 use crate::call::{Call, volume};
 use warploom_core::error::{Error, Result};
 
-/// Computes the maximum over each window; the lowest f32 if the window lies outside the input.
+/// Computes the maximum over each window, NaN if one is NaN; the lowest f32 if the window lies outside the input.
 pub(super) fn pool2d_max(call: &Call<'_>) -> Result<()> {
-    pool2d(call, f32::MIN, |max, v| if v > max { v } else { max }, |max, _, _| max)
+    pool2d(call, f32::MIN, |max, v| if v > max || v.is_nan() { v } else { max }, |max, _, _| max)
 }
 
 /// Computes the mean over each window; padding counts if the parameter `count_pad` is not 0.

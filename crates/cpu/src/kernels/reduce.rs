@@ -23,14 +23,19 @@ pub(super) fn reduce_prod(call: &Call<'_>) -> Result<()> {
     reduce(call, 1.0, |product, v| product * v, |product, _| product)
 }
 
-/// Computes the maximum, skipping NaN; -inf if `len` is 0.
+/// Computes the maximum, NaN if one is NaN; -inf if `len` is 0.
 pub(super) fn reduce_max(call: &Call<'_>) -> Result<()> {
-    reduce(call, f64::NEG_INFINITY, |max, v| if v > max { v } else { max }, |max, _| max)
+    reduce(
+        call,
+        f64::NEG_INFINITY,
+        |max, v| if v > max || v.is_nan() { v } else { max },
+        |max, _| max,
+    )
 }
 
-/// Computes the minimum, skipping NaN; inf if `len` is 0.
+/// Computes the minimum, NaN if one is NaN; inf if `len` is 0.
 pub(super) fn reduce_min(call: &Call<'_>) -> Result<()> {
-    reduce(call, f64::INFINITY, |min, v| if v < min { v } else { min }, |min, _| min)
+    reduce(call, f64::INFINITY, |min, v| if v < min || v.is_nan() { v } else { min }, |min, _| min)
 }
 
 /// Reduces in f64, so that the accuracy of sums does not depend on the length.

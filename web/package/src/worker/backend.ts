@@ -46,6 +46,7 @@ export interface Backend {
   /** Absent in the module of language models, as is `shaders`. */
   conformance?(
     device: string,
+    elements: number | undefined,
     progress: (done: number, total: number, name: string) => void,
   ): Promise<string>;
   shaders?(model: Source): string;

@@ -111,8 +111,8 @@ export class Host {
     close: async () => null,
     models: () => listModels(),
     remove: ({ name }, { signal }) => removeModel(name, signal),
-    conformance: async ({ device }, { event }) => JSON.parse(
-      await present(this.#backend.conformance, "checks of devices")(device,
+    conformance: async ({ device, elements }, { event }) => JSON.parse(
+      await present(this.#backend.conformance, "checks of devices")(device, elements,
         (done, total, name) => event({ done, total, name }))),
     shaders: async (_, context) => JSON.parse(
       present(this.#backend.shaders, "checks of devices")(await this.#embedded(context))),
