@@ -27,6 +27,9 @@ impl<'a> Body<'a> {
         for (i, value) in expr.values.iter().enumerate() {
             let dtype = body.check(*value, anchors).map_err(|what| format!("value {i}: {what}"))?;
             body.types.push(dtype);
+            if matches!(value, Value::Reduce(ReduceOp::Max | ReduceOp::Min, _)) {
+                body.imports.insert(EXTREMA);
+            }
         }
         Ok(body)
     }
@@ -104,12 +107,7 @@ impl<'a> Body<'a> {
                 to
             }
             Value::Reduce(op, a) => match self.dtype(a)? {
-                DType::F32 => {
-                    if matches!(op, ReduceOp::Max | ReduceOp::Min) {
-                        self.imports.insert(EXTREMA);
-                    }
-                    DType::F32
-                }
+                DType::F32 => DType::F32,
                 dtype => return refuse(op.name(), dtype),
             },
         })
