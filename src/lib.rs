@@ -22,7 +22,7 @@
 //! for _ in 0..50 {
 //!     let w = a.matmul(&v);
 //!     v = &w / w.square().sum_keep(0).sqrt();
-//!     v.realize()?; // runs, and stays on the device
+//!     v.realize()?; // starts, and stays on the device
 //! }
 //! let largest = v.t().matmul(a.matmul(&v)).item::<f32>()?;
 //! println!("largest eigenvalue: {largest:.3}");
@@ -31,7 +31,7 @@
 //! # }
 //! ```
 //!
-//! Operations are only recorded. A read or `realize` runs them; see [`tensor`].
+//! Operations are only recorded. A read runs them, `realize` starts them; see [`tensor`].
 //!
 //! # Gradients
 //!
