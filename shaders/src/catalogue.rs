@@ -18,21 +18,11 @@ pub use super::find::{family_formats, family_name, find};
 pub use super::interface::interface;
 use super::params::*;
 pub use super::params::{
-    BATCHED_TILE, GATHER_COLUMNS, GATHER_GROUP, MAX_HEAD_DIM, MAX_MATVEC_ROWS, MAX_SPLITS,
-    POINT_GROUP, PREFILL_TOKENS, ROUND_THREADS, SAMPLE_THREADS, SETTLED, SPREAD_SPLITS, SUM_WORDS,
-    TILE_QUADS, TILE_SUM,
+    BATCHED_TILE, F16_KV, F32_PARAMS, GATHER_COLUMNS, GATHER_GROUP, IN_ORDER, MAX_HEAD_DIM,
+    MAX_MATVEC_ROWS, MAX_SPLITS, POINT_GROUP, PREFILL_TOKENS, ROUND_THREADS, SAMPLE_THREADS,
+    SETTLED, SPREAD_SPLITS, SUM_WORDS, TILE_QUADS, TILE_SUM, TOKEN,
 };
 use super::spec::Access;
-
-/// Define of the attention kernels: keys and values are f16.
-pub const F16_KV: &str = "f16_kv";
-/// Define for a fixed reduction order: a result's bits depend only on its inputs. Only some CPU
-/// kernels have it (products, attention, reductions); others keep the order for equal constants.
-pub const IN_ORDER: &str = "in_order";
-/// Define of the argmax kernels: the result is a token, or encodes why the logits yield none.
-pub const TOKEN: &str = "token";
-/// Parameters that hold the bits of an `f32`.
-pub const F32_PARAMS: [&str; 2] = ["eps", "scale"];
 
 /// A kernel, or a family with one kernel per weight format.
 #[derive(Debug)]
@@ -239,9 +229,8 @@ pub static CATALOGUE: &[Entry] = &[
     },
     Entry {
         name: "index_add",
-        doc: "y[n, c] = x[n, c] + the sum of source[i, c] over all i with ids[i] = n, in the order of i; x and y [rows, \
-              cols], source [count, cols], ids [count] i32. An id outside y is dropped. One workgroup for each (n, 256 \
-              columns): grid x = ceil(cols / 256), y = rows folded over y and z.",
+        doc: "y[n, c] = x[n, c] + the sum of source[i, c] over all i with ids[i] = n, in order; [rows, cols] and [count, \
+              cols]. An id outside y is dropped. Grid x = ceil(cols / 256), y = rows folded over y and z.",
         params: &["rows", "cols", "count", "x_offset", "source_offset", "ids_offset", "y_offset"],
         bindings: &[("x", Read), ("source", Read), ("ids", Read), ("y", ReadWrite)],
         constants: &[],

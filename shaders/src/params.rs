@@ -12,6 +12,15 @@ pub const SUM_WORDS: u32 = 4096;
 pub const ROUND_THREADS: u32 = 8;
 /// Upper bound on `BM + BN` of a `matmul_*`; each is a multiple of 16.
 pub const TILE_SUM: u32 = 204;
+/// Define of the attention kernels: keys and values are f16.
+pub const F16_KV: &str = "f16_kv";
+/// Define for a fixed reduction order: a result's bits depend only on its inputs. Only some CPU
+/// kernels have it (products, attention, reductions); others keep the order for equal constants.
+pub const IN_ORDER: &str = "in_order";
+/// Define of the argmax kernels: the result is a token, or encodes why the logits yield none.
+pub const TOKEN: &str = "token";
+/// Parameters that hold the bits of an `f32`.
+pub const F32_PARAMS: [&str; 2] = ["eps", "scale"];
 /// Largest `HEAD_DIM` of the attention kernels.
 pub const MAX_HEAD_DIM: u32 = 256;
 /// Maximum number of key slices in `attn_split_kv_fused`: the merging workgroup reads the results
