@@ -95,7 +95,7 @@ fn row(device: &FoundDevice) -> [String; 8] {
         if device.selected { "*" } else { "" }.into(),
         profile.id(),
         profile.name.clone(),
-        kind(profile.kind).into(),
+        profile.kind.title().into(),
         profile.driver.clone(),
         or_unknown(profile.memory_bytes, ""),
         or_unknown(profile.local_bandwidth, "/s"),
@@ -103,34 +103,8 @@ fn row(device: &FoundDevice) -> [String; 8] {
     ]
 }
 
-fn kind(kind: DeviceKind) -> &'static str {
-    match kind {
-        DeviceKind::Discrete => "discrete GPU",
-        DeviceKind::Integrated => "integrated GPU",
-        DeviceKind::Software => "software GPU",
-        DeviceKind::Cpu => "CPU",
-        DeviceKind::Null => "null",
-    }
-}
-
 fn features(profile: &DeviceProfile) -> String {
-    let mut all = Vec::new();
-    if profile.has_subgroups {
-        let (min, max) = (profile.subgroup_min, profile.subgroup_max);
-        all.push(if min == max {
-            format!("subgroups {min}")
-        } else {
-            format!("subgroups {min}-{max}")
-        });
-    }
-    let flags = [
-        (profile.has_f16, "f16"),
-        (profile.has_matrix_hw, "matrix"),
-        (profile.has_gemm_library, "library products"),
-        (profile.has_timestamps, "timestamps"),
-        (profile.shared_memory, "shared memory"),
-    ];
-    all.extend(flags.iter().filter(|f| f.0).map(|f| f.1.to_owned()));
+    let mut all = profile.features();
     if profile.compute_units > 0 {
         all.push(format!("{} units", profile.compute_units));
     }

@@ -7,10 +7,11 @@ use anyhow::{anyhow, bail};
 use serde::Serialize;
 use std::io::Write;
 use warploom::kernel::catalogue::{self, CATALOGUE, Entry};
+use warploom::kernel::codegen::translate_options;
 use warploom::kernel::source::{asset_wgsl, cooperative_variants, variants};
 use warploom::kernel::{Access, AssetSpec, KernelSpec};
 use warploom_core::base::Format;
-use warploom_wgsl::translate::{self, Bounds, Options, Subgroups};
+use warploom_wgsl::translate::{self, Options, Subgroups};
 
 /// Default weight format of a kernel with a variant for each format.
 const FORMAT: Format = Format::Q4K;
@@ -202,18 +203,8 @@ fn spec(entry: &Entry, name: &str, settings: &[String]) -> anyhow::Result<AssetS
 /// Translates WGSL to the text that the provider of the language compiles.
 fn translated(asset: &AssetSpec, wgsl: &str, language: Language) -> anyhow::Result<String> {
     let (module, info) = translate::parse(wgsl)?;
-    // The options with which `native` translates the kernels of the catalogue.
-    let options = Options {
-        label: asset.name.clone(),
-        bounds: Bounds::Unchecked,
-        zero_workgroup_memory: false,
-        returns_together: true,
-        reads_ahead: catalogue::reads_ahead(asset),
-        resident: catalogue::resident(asset),
-        multiplies_codes: true,
-        subgroups: Subgroups::Extension,
-        ..Options::default()
-    };
+    let options = translate_options(&KernelSpec::Asset(asset.clone()));
+    let options = Options { subgroups: Subgroups::Extension, ..options };
     let translated = match language {
         Language::Cuda => translate::cuda(&module, &info, &options)?,
         _ => translate::opencl(&module, &info, &options)?,

@@ -1,7 +1,7 @@
 //! The devices of the machine.
 
 use eframe::egui::{self, Grid, RichText, ScrollArea, Ui};
-use warploom::provider::{DeviceKind, DeviceProfile};
+use warploom::provider::DeviceProfile;
 
 use crate::format;
 use crate::host::Host;
@@ -26,7 +26,11 @@ impl DevicesPanel {
                 self.found = Some(found);
                 None
             }
-            Err(failure) => Some(failure),
+            Err(failure) => {
+                // The models' device may be there all the same.
+                self.found = Some(Devices::default());
+                Some(failure)
+            }
         }
     }
 
@@ -169,7 +173,7 @@ fn card(ui: &mut Ui, device: &FoundDevice, host: &Host<'_>) -> bool {
 }
 
 fn facts(profile: &DeviceProfile) -> Vec<(&'static str, String)> {
-    let mut facts = vec![("Kind", kind(profile.kind).to_owned())];
+    let mut facts = vec![("Kind", profile.kind.title().to_owned())];
     let mut known = |name, value: u64, show: &dyn Fn(u64) -> String| {
         if value > 0 {
             facts.push((name, show(value)));
@@ -188,42 +192,11 @@ fn facts(profile: &DeviceProfile) -> Vec<(&'static str, String)> {
     if !profile.driver.is_empty() {
         facts.push(("Driver", profile.driver.clone()));
     }
-    let features = features(profile);
+    let features = profile.features();
     if !features.is_empty() {
-        facts.push(("Features", features));
+        facts.push(("Features", features.join(", ")));
     }
     facts
-}
-
-fn kind(kind: DeviceKind) -> &'static str {
-    match kind {
-        DeviceKind::Discrete => "discrete GPU",
-        DeviceKind::Integrated => "integrated GPU",
-        DeviceKind::Software => "software GPU",
-        DeviceKind::Cpu => "CPU",
-        DeviceKind::Null => "executes nothing",
-    }
-}
-
-fn features(profile: &DeviceProfile) -> String {
-    let mut all = Vec::new();
-    if profile.has_subgroups {
-        let (min, max) = (profile.subgroup_min, profile.subgroup_max);
-        all.push(if min == max {
-            format!("subgroups of {min}")
-        } else {
-            format!("subgroups of {min} to {max}")
-        });
-    }
-    let flags = [
-        (profile.has_f16, "f16"),
-        (profile.has_matrix_hw, "tensor cores"),
-        (profile.has_gemm_library, "cuBLASLt"),
-        (profile.has_timestamps, "timestamps"),
-        (profile.shared_memory, "shared memory"),
-    ];
-    all.extend(flags.iter().filter(|flag| flag.0).map(|flag| flag.1.to_owned()));
-    all.join(", ")
 }
 
 #[cfg(test)]
@@ -235,12 +208,8 @@ mod tests {
         let profile = DeviceProfile::webgpu_floor("Test GPU");
         let names: Vec<&str> = facts(&profile).iter().map(|fact| fact.0).collect();
         assert!(names.contains(&"Kind") && !names.contains(&"Memory"), "{names:?}");
-        let profile = profile.with(|p| {
-            p.memory_bytes = 8_000_000_000;
-            (p.has_subgroups, p.subgroup_min, p.subgroup_max) = (true, 8, 32);
-        });
+        let profile = profile.with(|p| p.memory_bytes = 8_000_000_000);
         let facts = facts(&profile);
         assert!(facts.contains(&("Memory", "8.0 GB".into())), "{facts:?}");
-        assert!(features(&profile).starts_with("subgroups of 8 to 32"));
     }
 }

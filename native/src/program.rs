@@ -6,11 +6,11 @@ use super::native_source;
 use warploom_core::error::{Error, Result};
 use warploom_hal::checked::{Callee, Launch};
 use warploom_hal::{DeviceProfile, Support, support};
-use warploom_kernels::codegen::spec_wgsl;
+use warploom_kernels::codegen::{spec_wgsl, translate_options};
 use warploom_kernels::{Access, Interface, KernelSpec, catalogue};
+use warploom_wgsl::translate::{self, Translated, naga};
 #[cfg(feature = "opencl")]
-use warploom_wgsl::translate::Subgroups;
-use warploom_wgsl::translate::{self, Bounds, Options, Translated, naga};
+use warploom_wgsl::translate::{Options, Subgroups};
 
 /// The target language.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,8 +50,7 @@ pub(crate) enum Argument {
 }
 
 impl Program {
-    /// Translates a kernel for a device. A user's WGSL is translated with bounds checks and with
-    /// clearing of workgroup memory; catalogue kernels and generated kernels have neither.
+    /// Translates a kernel for a device, with the options of [`translate_options`].
     ///
     /// # Errors
     /// Unsupported, with the reason, if the device does not support the kernel. Compile for invalid
@@ -70,27 +69,7 @@ impl Program {
         tracing::trace!("{spec}:\n{text}");
         let translate = || {
             let (module, info) = translate::parse(&text)?;
-            let trusted = !matches!(spec, KernelSpec::Source(_));
-            let asset = match spec {
-                KernelSpec::Asset(asset) => Some(asset),
-                _ => None,
-            };
-            let known = spec.known();
-            let steady = known.iter().flat_map(|known| known.steady.iter());
-            let options = Options {
-                entry: spec.entry().to_owned(),
-                label: spec.name().to_owned(),
-                bounds: if trusted { Bounds::Unchecked } else { Bounds::Restrict },
-                zero_workgroup_memory: !trusted,
-                returns_together: trusted,
-                reads_ahead: asset.is_some_and(catalogue::reads_ahead),
-                steady: steady.map(|place| place + 1).collect(),
-                allows_overlap: known.is_some_and(|known| known.allows_overlap),
-                overlaps_previous: known.is_some_and(|known| known.overlaps_previous),
-                resident: asset.map_or(0, catalogue::resident),
-                multiplies_codes: asset.is_some(),
-                ..Options::default()
-            };
+            let options = translate_options(spec);
             let translated = match target {
                 #[cfg(feature = "cuda")]
                 Target::Cuda => translate::cuda(&module, &info, &options)?,

@@ -20,6 +20,19 @@ pub enum DeviceKind {
     Null,
 }
 
+impl DeviceKind {
+    /// Returns what lists of devices call this kind.
+    pub fn title(self) -> &'static str {
+        match self {
+            DeviceKind::Discrete => "discrete GPU",
+            DeviceKind::Integrated => "integrated GPU",
+            DeviceKind::Software => "software GPU",
+            DeviceKind::Cpu => "CPU",
+            DeviceKind::Null => "null",
+        }
+    }
+}
+
 /// Properties of a device. A plan can be made from a saved profile without the device.
 ///
 /// Later versions may add fields, so other crates cannot create a profile with a struct expression:
@@ -129,6 +142,28 @@ impl DeviceProfile {
         format!("{} {}", self.provider, self.name)
     }
 
+    /// Returns the optional features that the device has, in words, for lists of devices:
+    /// `subgroups 8-32`, `f16`.
+    pub fn features(&self) -> Vec<String> {
+        let mut all = Vec::new();
+        if self.has_subgroups {
+            let (min, max) = (self.subgroup_min, self.subgroup_max);
+            all.push(match min == max {
+                true => format!("subgroups {min}"),
+                false => format!("subgroups {min}-{max}"),
+            });
+        }
+        let flags = [
+            (self.has_f16, "f16"),
+            (self.has_matrix_hw, "matrix"),
+            (self.has_gemm_library, "library products"),
+            (self.has_timestamps, "timestamps"),
+            (self.shared_memory, "shared memory"),
+        ];
+        all.extend(flags.iter().filter(|flag| flag.0).map(|flag| flag.1.to_owned()));
+        all
+    }
+
     /// Creates the profile of a device with exactly the limits that WebGPU guarantees and no
     /// optional feature.
     pub fn webgpu_floor(name: &str) -> DeviceProfile {
@@ -172,5 +207,23 @@ impl DeviceProfile {
     pub fn with(mut self, change: impl FnOnce(&mut DeviceProfile)) -> DeviceProfile {
         change(&mut self);
         self
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn features_are_those_that_the_device_has() {
+        let floor = DeviceProfile::webgpu_floor("Test GPU");
+        assert!(floor.features().is_empty());
+        let profile = floor.with(|p| {
+            (p.has_subgroups, p.subgroup_min, p.subgroup_max) = (true, 8, 32);
+            p.has_f16 = true;
+        });
+        assert_eq!(profile.features(), ["subgroups 8-32", "f16"]);
+        let fixed = profile.with(|p| p.subgroup_min = 32);
+        assert_eq!(fixed.features()[0], "subgroups 32");
     }
 }

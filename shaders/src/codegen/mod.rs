@@ -25,9 +25,13 @@ use std::fmt::Write;
 pub use fusion::kernel_wgsl;
 use printer::Printer;
 
+#[cfg(feature = "translate")]
+use crate::catalogue;
 use crate::{Addressing, FusedExpr, KernelSpec, Operand, Schedule, source};
 use warploom_core::base::DType;
 use warploom_core::error::{Error, Result};
+#[cfg(feature = "translate")]
+use warploom_wgsl::translate::{Bounds, Options};
 
 /// Threads per workgroup of a fused kernel without reductions; workgroups are folded over grid x
 /// and y.
@@ -90,6 +94,34 @@ pub fn spec_wgsl(spec: &KernelSpec) -> Result<Cow<'_, str>> {
             return Err(Error::unsupported(format!("{routine} is a call of a library, no WGSL")));
         }
     })
+}
+
+/// Returns the options with which a kernel's WGSL is translated to CUDA C and OpenCL C. A user's WGSL
+/// is translated with bounds checks and with clearing of workgroup memory; catalogue kernels and
+/// generated kernels have neither.
+#[cfg(feature = "translate")]
+pub fn translate_options(spec: &KernelSpec) -> Options {
+    let trusted = !matches!(spec, KernelSpec::Source(_));
+    let asset = match spec {
+        KernelSpec::Asset(asset) => Some(asset),
+        _ => None,
+    };
+    let known = spec.known();
+    let steady = known.iter().flat_map(|known| known.steady.iter());
+    Options {
+        entry: spec.entry().to_owned(),
+        label: spec.name().to_owned(),
+        bounds: if trusted { Bounds::Unchecked } else { Bounds::Restrict },
+        zero_workgroup_memory: !trusted,
+        returns_together: trusted,
+        reads_ahead: asset.is_some_and(catalogue::reads_ahead),
+        steady: steady.map(|place| place + 1).collect(),
+        allows_overlap: known.is_some_and(|known| known.allows_overlap),
+        overlaps_previous: known.is_some_and(|known| known.overlaps_previous),
+        resident: asset.map_or(0, catalogue::resident),
+        multiplies_codes: asset.is_some(),
+        ..Options::default()
+    }
 }
 
 /// Returns the WGSL text of a fused expression, with entry point `main` and parameters laid out as

@@ -36,6 +36,30 @@ pub(super) fn io(action: &str, path: &Path, error: std::io::Error) -> Error {
     Error::io(format!("{}: cannot {action}", path.display()), error)
 }
 
+/// Returns the names of the repositories of models in a cache; none if it does not exist.
+pub(super) fn repositories(cache: &Path) -> Result<Vec<String>> {
+    let entries = match fs::read_dir(cache) {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(error) => return Err(io("list", cache, error)),
+    };
+    let mut all = Vec::new();
+    for entry in entries {
+        let folder = entry.map_err(|e| io("list", cache, e))?.file_name();
+        // Names have no `--`, so the first one is the slash.
+        let name = folder.to_str().and_then(|folder| folder.strip_prefix("models--"));
+        all.extend(name.map(|name| name.replacen("--", "/", 1)));
+    }
+    // Folders of others may have any name.
+    all.retain(|name| super::Source::parse(name).is_ok());
+    Ok(all)
+}
+
+/// Returns the size of a file in bytes.
+pub(super) fn size(path: &Path) -> Result<u64> {
+    Ok(fs::metadata(path).map_err(|e| io("look at it", path, e))?.len())
+}
+
 /// A repository in the cache.
 pub(super) struct Repo {
     name: String,

@@ -28,10 +28,7 @@ const MAX_TOLD: usize = 12;
 /// # Errors
 /// Invalid, listing the candidates, if none or several match.
 pub(super) fn choose(names: &[String], source: &Source) -> Result<Vec<String>> {
-    let mut models: Vec<&String> = names
-        .iter()
-        .filter(|name| name.ends_with(".gguf") && !OTHER.iter().any(|o| base(name).contains(o)))
-        .collect();
+    let mut models = models_of(names);
     models.sort();
     if let Some(what) = &source.what {
         if let Some(name) = names.iter().find(|name| *name == what) {
@@ -49,6 +46,16 @@ pub(super) fn choose(names: &[String], source: &Source) -> Result<Vec<String>> {
     match found {
         Some(quant) => one(&models, quant, names, source),
         None => Err(choice_error("does not say which file to use", &models, source)),
+    }
+}
+
+/// Returns what names each model of a repository: its GGUF files, the first parts of split ones;
+/// `None` for a folder of safetensors.
+pub(super) fn each(names: &[String]) -> Vec<Option<String>> {
+    let models = models_of(names);
+    match models.is_empty() {
+        true => vec![None],
+        false => firsts(&models).into_iter().cloned().map(Some).collect(),
     }
 }
 
@@ -75,6 +82,14 @@ fn choice_error(what: &str, models: &[&String], source: &Source) -> Error {
 fn firsts<'a>(models: &[&'a String]) -> Vec<&'a String> {
     let first = |name: &&&String| part_of(name).is_none_or(|(_, part, _)| part == 1);
     models.iter().filter(first).copied().collect()
+}
+
+/// Returns the GGUF files of language models.
+fn models_of(names: &[String]) -> Vec<&String> {
+    let is_model = |name: &&String| {
+        name.ends_with(".gguf") && !OTHER.iter().any(|other| base(name).contains(other))
+    };
+    names.iter().filter(is_model).collect()
 }
 
 /// Returns the name of a file without its folders.

@@ -17,6 +17,8 @@ mod server;
 mod tests;
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use serde::Deserialize;
@@ -183,16 +185,63 @@ struct RemoteFile {
     sha256: Option<String>,
 }
 
+/// A model in the cache that can be loaded.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CachedModel {
+    /// Its name on the hub.
+    pub source: Source,
+    /// Its path, as [`Hub::cached`] returns it.
+    pub path: PathBuf,
+    /// Size of its files in bytes.
+    pub bytes: u64,
+}
+
 /// The hub and its cache.
 #[derive(Debug)]
 pub struct Hub {
     options: HubOptions,
+    stop: Arc<AtomicBool>,
 }
 
 impl Hub {
     /// Creates a hub with these options.
     pub fn new(options: HubOptions) -> Hub {
-        Hub { options }
+        Hub { options, stop: Arc::default() }
+    }
+
+    /// Ends transfers once the flag is set, with an error. The next one of the same file goes on
+    /// from there.
+    pub fn stopped_by(mut self, stop: Arc<AtomicBool>) -> Hub {
+        self.stop = stop;
+        self
+    }
+
+    /// Returns the models in the cache, sorted by name: each GGUF file, or the first part of a split
+    /// one, and each folder of safetensors. Incomplete ones are left out.
+    ///
+    /// # Errors
+    /// Io if the cache cannot be read; a cache that does not exist is empty.
+    pub fn list(&self) -> Result<Vec<CachedModel>> {
+        let mut all = Vec::new();
+        for name in cache::repositories(&self.options.cache)? {
+            let repo = Repo::new(&self.options.cache, &name);
+            let Some(commit) = repo.commit()? else { continue };
+            let names = repo.files(&commit)?;
+            for what in choose::each(&names) {
+                let source = Source { repo: name.clone(), what };
+                // A part is missing.
+                let Ok(chosen) = choose::choose(&names, &source) else { continue };
+                if !chosen.iter().all(|name| names.contains(name)) {
+                    continue;
+                }
+                let snapshot = repo.snapshot(&commit);
+                let sizes = chosen.iter().map(|name| cache::size(&snapshot.join(name)));
+                let bytes = sizes.sum::<Result<u64>>()?;
+                all.push(CachedModel { source, path: place(&repo, &commit, &chosen), bytes });
+            }
+        }
+        all.sort_by_cached_key(|model| model.source.to_string().to_lowercase());
+        Ok(all)
     }
 
     /// Returns the path of a model in the cache: a GGUF file (the first part if it is split) or a
@@ -222,7 +271,8 @@ impl Hub {
     /// # Errors
     /// Unsupported if the model is not in the cache and [`HubOptions::offline`] is set; invalid if
     /// the hub has no such model or file (listing the candidates), or denies access; io if the
-    /// network or the disk fails; bad file if the hub's answer is not valid or a checksum is wrong.
+    /// network or the disk fails, or the transfer is stopped; bad file if the hub's answer is not
+    /// valid or a checksum is wrong.
     pub fn fetch(
         &self,
         source: &Source,
@@ -237,8 +287,8 @@ impl Hub {
                 ))),
             };
         }
-        let client = Client::new(&self.options)?;
-        let (commit, files) = self.list(&client, source, progress)?;
+        let client = Client::new(&self.options, &self.stop)?;
+        let (commit, files) = self.files(&client, source, progress)?;
         let names: Vec<String> = files.iter().map(|file| file.path.clone()).collect();
         let chosen = choose::choose(&names, source)?;
         let repo = Repo::new(&self.options.cache, &source.repo);
@@ -281,7 +331,7 @@ impl Hub {
     }
 
     /// Fetches the commit of the model's main branch and the list of its files.
-    fn list(
+    fn files(
         &self,
         client: &Client<'_>,
         source: &Source,

@@ -376,6 +376,56 @@ fn a_full_disk_is_reported_and_left_unchanged() {
 }
 
 #[test]
+fn a_transfer_is_stopped_and_the_next_one_goes_on() {
+    let folder = Folder::new();
+    let want = bytes(2_000_000);
+    let list = files(&[("m-Q4_0.gguf", want.clone())]);
+    let server = Server::new(move |request| list.answer(request));
+    let stop = Arc::new(AtomicBool::new(false));
+    let hub = folder.hub(&server).stopped_by(stop.clone());
+    let stopped = hub.fetch(&source("org/name"), &mut |progress| {
+        if matches!(progress, Progress::Bytes(_)) {
+            stop.store(true, Ordering::Relaxed);
+        }
+    });
+    let error = stopped.unwrap_err();
+    assert!(error.is_io() && error.to_string().contains("was stopped"), "{error}");
+    assert_eq!(hub.list().unwrap(), []);
+    stop.store(false, Ordering::Relaxed);
+    let mut begun = 0;
+    let path = hub.fetch(&source("org/name"), &mut |progress| {
+        if let Progress::File(_, have, _) = progress {
+            begun = have;
+        }
+    });
+    assert!(begun > 0 && begun < 2_000_000, "{begun}");
+    assert!(fs::read(path.unwrap()).unwrap() == want);
+}
+
+#[test]
+fn the_models_in_the_cache_are_listed() {
+    let folder = Folder::new();
+    let names = ["m-Q8_0.gguf", "m-Q4_0.gguf", "big-00001-of-00002.gguf", "mmproj-m.gguf"];
+    let list = files(&names.map(|name| (name, bytes(9))));
+    let hub = folder.hub(&Server::new(move |request| list.answer(request)));
+    // Without a cache.
+    assert_eq!(hub.list().unwrap(), []);
+    for what in ["Q8_0", "Q4_0", "mmproj-m.gguf"] {
+        fetch(&hub, &format!("org/name:{what}")).unwrap();
+    }
+    // A folder of another program, and the first part of a split file alone.
+    fs::create_dir_all(folder.0.join("models--..--name/refs")).unwrap();
+    let snapshot = folder.0.join("models--org--name/snapshots").join(COMMIT);
+    fs::write(snapshot.join("big-00001-of-00002.gguf"), "part").unwrap();
+    let found = hub.list().unwrap();
+    let shown = found.iter().map(|model| (model.source.to_string(), model.bytes));
+    let want = ["org/name:m-Q4_0.gguf", "org/name:m-Q8_0.gguf"].map(|name| (name.to_owned(), 9));
+    assert_eq!(shown.collect::<Vec<_>>(), want);
+    assert_eq!(found[0].path, snapshot.join("m-Q4_0.gguf"));
+    assert_eq!(hub.cached(&found[0].source).unwrap().as_ref(), Some(&found[0].path));
+}
+
+#[test]
 fn two_at_once_fetch_one_file_once() {
     let folder = Folder::new();
     let want = bytes(200_000);

@@ -7,6 +7,7 @@
 use std::fs::{self, File};
 use std::io::{ErrorKind, Read, Seek, SeekFrom, Write};
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use sha2::{Digest, Sha256};
@@ -22,6 +23,8 @@ const MAX_REDIRECTS: usize = 10;
 const MAX_TEXT: u64 = 32 << 20;
 const PIECE: usize = 256 << 10;
 const MAX_WAIT: Duration = Duration::from_secs(60);
+/// Interval at which a delay looks whether the transfer is to end.
+const LOOK: Duration = Duration::from_millis(50);
 
 /// A file to transfer.
 pub(super) struct Wanted<'a> {
@@ -61,6 +64,7 @@ pub(super) struct Client<'a> {
     agent: Agent,
     endpoint: Uri,
     options: &'a HubOptions,
+    stop: &'a AtomicBool,
 }
 
 impl<'a> Client<'a> {
@@ -68,7 +72,7 @@ impl<'a> Client<'a> {
     ///
     /// # Errors
     /// Invalid if the endpoint is not a valid address.
-    pub(super) fn new(options: &'a HubOptions) -> Result<Client<'a>> {
+    pub(super) fn new(options: &'a HubOptions, stop: &'a AtomicBool) -> Result<Client<'a>> {
         let address = options.endpoint.trim_end_matches('/');
         let endpoint: Uri = address
             .parse()
@@ -85,7 +89,7 @@ impl<'a> Client<'a> {
             .timeout_recv_response(Some(options.connect_timeout))
             .timeout_per_read(Some(options.stall_timeout))
             .build();
-        Ok(Client { agent: config.new_agent(), endpoint, options })
+        Ok(Client { agent: config.new_agent(), endpoint, options, stop })
     }
 
     /// Returns the URL of a path on the hub, percent-encoded.
@@ -230,6 +234,7 @@ impl<'a> Client<'a> {
         let mut body = response.body_mut().as_reader();
         let mut piece = vec![0; PIECE];
         while partial.have < wanted.size {
+            self.check_stop()?;
             let most = usize::try_from(wanted.size - partial.have).map_or(PIECE, |n| n.min(PIECE));
             let count = match body.read(&mut piece[..most]) {
                 Ok(0) => return Err(lie(format!("ended after {} bytes", partial.have))),
@@ -263,8 +268,23 @@ impl<'a> Client<'a> {
         let wait = wait.unwrap_or(own).min(MAX_WAIT);
         // The text includes the underlying error.
         progress(Progress::Retry(&error.duplicate().to_string(), wait));
-        std::thread::sleep(wait);
-        Ok(())
+        let begin = std::time::Instant::now();
+        while let Some(left) = wait.checked_sub(begin.elapsed()) {
+            self.check_stop()?;
+            std::thread::sleep(left.min(LOOK));
+        }
+        self.check_stop()
+    }
+
+    /// Returns an error once the transfer is to end.
+    fn check_stop(&self) -> Result<()> {
+        match self.stop.load(Ordering::Relaxed) {
+            true => {
+                let stopped = std::io::Error::from(ErrorKind::Interrupted);
+                Err(Error::io("the download was stopped; the next one goes on from there", stopped))
+            }
+            false => Ok(()),
+        }
     }
 
     /// Requests a URL from byte `from` on, follows redirects, and returns the successful response.
