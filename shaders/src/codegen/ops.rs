@@ -189,8 +189,8 @@ impl<'a> Body<'a> {
                 let u = format!("1.5957691 * {a} * (1.0 + 0.044715 * {a} * {a})");
                 format!("{a} * {}", self.call("math_sigmoid", "sigmoid", &u))
             }
-            // Not max: NaN stays NaN.
-            UnaryOp::Relu => format!("select({a}, 0.0, {a} < 0.0)"),
+            // NaN stays NaN. Without a test for it, NVIDIA's Vulkan compiler makes a select a maximum.
+            UnaryOp::Relu => self.call(EXTREMA, "max_f32", &format!("0.0, {a}")),
             UnaryOp::Not => format!("!{a}"),
         }
     }
