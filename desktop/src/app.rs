@@ -2,31 +2,34 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use eframe::egui::{
     self, CentralPanel, Context, Frame, Key, KeyboardShortcut, Margin, Modifiers, Panel, Ui,
 };
 use eframe::egui_wgpu::RenderState;
 use warploom::Error;
+use warploom_models::download::HubOptions;
 
 use crate::chat::Chat;
+use crate::compare::ComparePanel;
 use crate::devices::DevicesPanel;
 use crate::engine::Source;
-use crate::gallery::Gallery;
+use crate::frames::Frames;
+use crate::gallery::{self, Gallery};
 use crate::history::Store;
 use crate::host::Host;
 use crate::kernels::KernelsPanel;
 use crate::look;
 use crate::models::{Models, place};
-use crate::notice::{Failure, Notice};
+use crate::notice::Notice;
 use crate::panel::PanelName;
 use crate::playground::Playground;
 use crate::prefs;
 use crate::script::Script;
 use crate::serve::ServePanel;
 use crate::settings::Settings;
-use crate::worker::{Command, Event, Loaded, Worker};
+use crate::worker::{Command, Loaded, Worker};
 
 /// How the window is opened.
 #[derive(Debug, Default)]
@@ -37,6 +40,8 @@ pub struct Options {
     pub device: Option<String>,
     /// Folder of conversations and settings; `None` is in the user's data folder.
     pub folder: Option<PathBuf>,
+    /// The hub of models; `None` is that of the environment.
+    pub hub: Option<HubOptions>,
     /// Steps to run.
     pub script: Option<Script>,
     /// Receives the reason if the script fails.
@@ -52,12 +57,14 @@ pub struct App {
     saved: Settings,
     pub(crate) panel: PanelName,
     pub(crate) notice: Notice,
+    pub(crate) frames: Frames,
     pub(crate) loaded: Option<Loaded>,
     /// The model that is being loaded, with the bytes uploaded so far and all.
     pub(crate) loading: Option<(Source, u64, u64)>,
     pub(crate) models: Models,
     pub(crate) chat: Chat,
     pub(crate) devices: DevicesPanel,
+    pub(crate) compare: ComparePanel,
     pub(crate) kernels: KernelsPanel,
     pub(crate) playground: Playground,
     /// Without a graphics device there are no pictures.
@@ -117,11 +124,13 @@ impl App {
             saved,
             panel: PanelName::Chat,
             notice,
+            frames: Frames::default(),
             loaded: None,
             loading: Some((source, 0, 0)),
-            models: Models::default(),
+            models: Models::new(options.hub),
             chat,
             devices: DevicesPanel::default(),
+            compare: ComparePanel::default(),
             kernels: KernelsPanel::default(),
             playground,
             gallery,
@@ -135,6 +144,7 @@ impl App {
         self.loading.is_some()
             || self.chat.is_answering()
             || self.kernels.is_measuring()
+            || self.compare.is_running()
             || self.serve.is_changing()
             || self.models.is_estimating()
             || self.devices.found().is_none()
@@ -160,9 +170,24 @@ impl App {
         &self.devices
     }
 
+    /// Returns the dialog of models.
+    pub fn models(&mut self) -> &mut Models {
+        &mut self.models
+    }
+
+    /// Returns the panel that compares devices.
+    pub fn compare(&mut self) -> &mut ComparePanel {
+        &mut self.compare
+    }
+
     /// Returns the panel of kernels.
     pub fn kernels(&self) -> &KernelsPanel {
         &self.kernels
+    }
+
+    /// Returns the panel of kernels, to choose one.
+    pub fn kernels_mut(&mut self) -> &mut KernelsPanel {
+        &mut self.kernels
     }
 
     /// Returns the playground.
@@ -201,6 +226,7 @@ impl App {
         let mut host = Host {
             worker: &self.worker,
             settings: &mut self.settings,
+            frames: &mut self.frames,
             notice: &mut self.notice,
             loaded: self.loaded.as_ref(),
             busy,
@@ -208,6 +234,7 @@ impl App {
         let mut panels = Panels {
             chat: &mut self.chat,
             devices: &mut self.devices,
+            compare: &mut self.compare,
             kernels: &mut self.kernels,
             playground: &mut self.playground,
             gallery: self.gallery.as_mut(),
@@ -217,82 +244,22 @@ impl App {
         work(&mut panels, &mut host)
     }
 
-    fn receive(&mut self) {
-        while let Some(event) = self.worker.event() {
-            let failure = self.on_event(event);
-            if let Some(failure) = failure {
-                self.notice.show(failure);
-            }
-        }
-    }
-
-    /// Gives an event to its panel; returns a failure that the window shows.
-    fn on_event(&mut self, event: Event) -> Option<Failure> {
-        match event {
-            Event::Devices(found) => return self.devices.on_devices(found),
-            Event::Estimated(source, estimate) => {
-                return self.models.on_estimated(&source, estimate);
-            }
-            Event::Loading(done, total) => {
-                if let Some(loading) = &mut self.loading {
-                    (loading.1, loading.2) = (done, total);
-                }
-            }
-            Event::Loaded(loaded) => self.on_loaded(loaded),
-            Event::NotLoaded(failure, kept) => {
-                self.loading = None;
-                if !kept {
-                    self.loaded = None;
-                }
-                return Some(failure);
-            }
-            Event::Prompt(number, done, total) => self.chat.on_prompt(number, done, total),
-            Event::Text(number, text, tokens, since) => {
-                self.chat.on_text(number, &text, tokens, since);
-            }
-            Event::Answered(number, done) => {
-                self.with(|panels, host| panels.chat.on_answered(number, done, host));
-            }
-            Event::Recovered(text) => self.devices.on_recovered(text),
-            Event::Kernels(kernels) => return self.kernels.on_kernels(kernels),
-            Event::Serving(address) => self.serve.on_address(Some(address)),
-            Event::NotServing(failure) => {
-                self.serve.on_address(None);
-                return failure;
-            }
-            Event::Stopped(failure) => {
-                (self.loaded, self.loading) = (None, None);
-                self.kernels.reset();
-                self.serve.on_address(None);
-                self.with(|panels, host| panels.chat.on_stopped(failure, host));
-            }
-        }
-        None
-    }
-
-    fn on_loaded(&mut self, loaded: Loaded) {
-        self.loading = None;
-        match &loaded.source {
-            Source::Embedded => self.settings.model = None,
-            Source::File(path) => {
-                self.settings.remember(path);
-                self.settings.model = Some(path.clone());
-            }
-        }
-        self.loaded = Some(loaded);
-        self.kernels.reset();
-        self.serve.on_address(None);
-    }
-
     /// Begins to load a model.
     pub(crate) fn begin_loading(&mut self, source: Source) {
         self.notice.clear();
         self.loading = Some((source, 0, 0));
     }
 
-    /// Estimates a file, and shows the dialog with the result.
+    /// Opens a file: shows a picture in its panel, or the estimate of a model in its dialog.
     pub fn open_file(&mut self, path: &Path) {
         self.notice.clear();
+        if let Some(gallery) = &mut self.gallery
+            && gallery::is_picture(path)
+        {
+            gallery.show_photo(path);
+            self.panel = PanelName::Pictures;
+            return;
+        }
         self.models.open_file(path, &self.worker, &self.settings);
     }
 
@@ -359,40 +326,63 @@ impl App {
             PanelName::Chat => Margin::ZERO,
             _ => Margin::symmetric(22, 10),
         };
-        let begun =
-            CentralPanel::no_frame().frame(Frame::new().inner_margin(margin)).show(ui, |ui| {
-                self.with(|panels, host| {
-                    let mut moved = false;
-                    match panel {
-                        PanelName::Chat => panels.chat.ui(ui, host),
-                        PanelName::Devices => moved = panels.devices.ui(ui, host),
-                        PanelName::Kernels => panels.kernels.ui(ui, host, panels.folder),
-                        PanelName::Playground => {
-                            panels.playground.ui(ui, host, panels.devices.found());
+        let frame = Frame::new().inner_margin(margin);
+        let shown = CentralPanel::no_frame().frame(frame).show(ui, |ui| {
+            self.with(|panels, host| {
+                match panel {
+                    PanelName::Chat => panels.chat.ui(ui, host),
+                    PanelName::Devices => {
+                        if panels.devices.ui(ui, host) {
+                            let loaded = host.loaded.map(|loaded| loaded.source.clone());
+                            return Next::Loading(loaded.unwrap_or(Source::Embedded));
                         }
-                        PanelName::Pictures => {
-                            let failure =
-                                panels.gallery.as_mut().and_then(|gallery| gallery.ui(ui));
-                            failure.into_iter().for_each(|failure| host.notice.show(failure));
-                        }
-                        PanelName::Server => panels.serve.ui(ui, host),
-                        PanelName::Settings => prefs::ui(ui, host.settings, panels.folder),
                     }
-                    moved.then(|| {
-                        host.loaded.map_or(Source::Embedded, |loaded| loaded.source.clone())
-                    })
-                })
-            });
-        if let Some(source) = begun.inner {
-            self.begin_loading(source);
+                    PanelName::Compare => panels.compare.ui(ui, host, panels.devices.found()),
+                    PanelName::Kernels => panels.kernels.ui(ui, host, panels.folder),
+                    PanelName::Playground => {
+                        let show = panels.playground.ui(ui, host, panels.devices.found());
+                        if let (true, Some(gallery)) = (show, &mut panels.gallery) {
+                            gallery.show_pack(panels.playground.texts().clone());
+                            return Next::Panel(PanelName::Pictures);
+                        }
+                    }
+                    PanelName::Pictures => {
+                        let Some(gallery) = &mut panels.gallery else { return Next::Stay };
+                        let (failure, opened) = gallery.ui(ui);
+                        failure.into_iter().for_each(|failure| host.notice.show(failure));
+                        if let Some(texts) = opened {
+                            panels.playground.open_texts(texts);
+                            return Next::Panel(PanelName::Playground);
+                        }
+                    }
+                    PanelName::Server => panels.serve.ui(ui, host),
+                    PanelName::Settings => prefs::ui(ui, host, panels.folder),
+                }
+                Next::Stay
+            })
+        });
+        match shown.inner {
+            Next::Stay => {}
+            Next::Panel(panel) => self.panel = panel,
+            Next::Loading(source) => self.begin_loading(source),
         }
     }
+}
+
+/// What follows from a panel.
+enum Next {
+    Stay,
+    /// Another panel is shown.
+    Panel(PanelName),
+    /// A model is being loaded.
+    Loading(Source),
 }
 
 /// The panels, for calls that need one and what it uses.
 pub(crate) struct Panels<'a> {
     pub(crate) chat: &'a mut Chat,
     pub(crate) devices: &'a mut DevicesPanel,
+    pub(crate) compare: &'a mut ComparePanel,
     pub(crate) kernels: &'a mut KernelsPanel,
     playground: &'a mut Playground,
     gallery: Option<&'a mut Gallery>,
@@ -403,10 +393,15 @@ pub(crate) struct Panels<'a> {
 impl App {
     /// Receives events, and runs the steps of a script, before a frame is drawn.
     pub fn prepare(&mut self, ctx: &Context) {
+        self.frames.begin(Instant::now(), self.chat.is_answering());
         self.receive();
+        self.models.receive(ctx, &self.worker, &self.settings, &mut self.notice);
         self.playground.receive(ctx);
         self.apply(ctx);
         self.advance(ctx);
+        if self.frames.is_on() {
+            ctx.request_repaint();
+        }
         // The time without a first token is shown, and steps of a script may wait for time.
         if self.is_busy() || self.drive.is_running() {
             ctx.request_repaint_after(Duration::from_millis(50));
@@ -427,7 +422,8 @@ impl App {
             });
         }
         self.body(ui);
-        let begun = self.models.ui(&ctx, &self.worker, &self.settings, self.loaded.as_ref());
+        let loaded = self.loaded.as_ref();
+        let begun = self.models.ui(&ctx, &self.worker, &self.settings, loaded, &mut self.notice);
         if let Some(source) = begun {
             self.begin_loading(source);
         }

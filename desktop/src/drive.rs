@@ -75,6 +75,9 @@ impl App {
 
     fn end(&mut self, ctx: &Context) {
         self.drive.script = None;
+        for line in self.frames.lines() {
+            println!("{line}");
+        }
         self.worker.stop();
         ctx.send_viewport_cmd(ViewportCommand::Close);
     }
@@ -100,7 +103,10 @@ impl App {
             }
             Step::Stop => self.worker.stop(),
             Step::New => self.chat.begin(),
-            Step::Wait => return when(!self.is_busy()),
+            Step::Wait => {
+                let downloads = self.models.hub().is_downloading();
+                return when(!self.is_busy() && !downloads);
+            }
             Step::Pause(seconds) => return when(waited.as_secs_f64() >= *seconds),
             Step::Tokens(count) => {
                 if !self.chat.is_answering() {
@@ -109,6 +115,7 @@ impl App {
                 return when(self.chat.tokens() >= *count);
             }
             Step::Models => self.models.show(),
+            Step::Close => self.models.hide(),
             Step::Open(path) => self.open_file(path),
             Step::Load => match self.models.load(&self.worker, &self.settings) {
                 Some(source) => self.begin_loading(source),
@@ -126,6 +133,24 @@ impl App {
             Step::Pack(_) | Step::Edit(..) | Step::Checked | Step::Run(_) => {
                 return self.drive_playground(step);
             }
+            Step::Kernel(step) => {
+                if !self.kernels.choose(*step) {
+                    return Err(format!("there is no measurement with a kernel {step}"));
+                }
+            }
+            Step::Compare(devices) => {
+                let text = self.chat.take_draft();
+                self.compare.set_prompt(&text);
+                let devices = devices.clone();
+                self.with(|panels, host| panels.compare.compare(devices, host));
+            }
+            Step::Fetch(name) => {
+                self.models.hub().set_text(name);
+                if let Some(failure) = self.models.hub().fetch(ctx) {
+                    return Err(failure.message);
+                }
+            }
+            Step::Frames(on) => self.frames.switch(*on),
             Step::Server => self.with(|panels, host| panels.serve.switch(host)),
             Step::Shot(path) => return self.shoot(ctx, path, waited),
             Step::Expect(text) => self.expect(text)?,
@@ -196,6 +221,11 @@ impl App {
         all.extend(self.devices.events().iter().cloned());
         let problem = self.playground.checked().and_then(|checked| checked.problem.as_ref());
         all.extend(problem.map(|problem| problem.message.clone()));
+        let compared = self.compare.answers();
+        all.extend(compared.map(|answer| match answer {
+            Ok(compared) => compared.tokens.concat(),
+            Err(failure) => failure.message.clone(),
+        }));
         match all.iter().any(|other| other.contains(text)) {
             true => Ok(()),
             false => Err(format!("{text:?} is not in {all:?}")),

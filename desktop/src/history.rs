@@ -137,6 +137,22 @@ impl Store {
         }
     }
 
+    /// Writes a conversation as Markdown, into the folder `exports` beside the store's own. Returns
+    /// the path.
+    ///
+    /// # Errors
+    /// Io, with the path.
+    pub fn export(&self, conversation: &Conversation) -> Result<PathBuf> {
+        let title = conversation.title().to_lowercase();
+        let words = title.split(|c: char| !c.is_alphanumeric()).filter(|word| !word.is_empty());
+        let name: String = words.collect::<Vec<_>>().join("-").chars().take(TITLE).collect();
+        // Several conversations may have one title.
+        let name = format!("{name}-{}.md", conversation.id);
+        let path = self.folder.with_file_name("exports").join(name);
+        write(&path, &conversation.markdown())?;
+        Ok(path)
+    }
+
     fn path(&self, id: &str) -> PathBuf {
         self.folder.join(format!("{id}.json"))
     }
@@ -204,6 +220,11 @@ mod tests {
         );
         assert!(all[1].contains("FOX") && !all[1].contains("wolf"));
         assert_eq!(all[1].markdown(), "# A fox runs\n\n**You**\n\nA  fox\nruns\n");
+        let path = store.export(&all[1]).unwrap();
+        let name = path.file_name().unwrap().to_string_lossy();
+        assert_eq!(name, format!("a-fox-runs-{}.md", first.id));
+        assert_eq!(fs::read_to_string(&path).unwrap(), all[1].markdown());
+        fs::remove_file(&path).unwrap();
         store.delete(&second).unwrap();
         store.delete(&second).unwrap();
         assert_eq!(store.load().0.len(), 1);

@@ -1,5 +1,6 @@
 //! What panels use of the rest of the program.
 
+use crate::frames::Frames;
 use crate::notice::Notice;
 use crate::settings::Settings;
 use crate::worker::{Loaded, Worker};
@@ -10,6 +11,8 @@ pub struct Host<'a> {
     pub worker: &'a Worker,
     /// The settings, which are saved when they change.
     pub settings: &'a mut Settings,
+    /// The times of frames.
+    pub frames: &'a mut Frames,
     /// The message of the window.
     pub notice: &'a mut Notice,
     /// The model that is loaded.

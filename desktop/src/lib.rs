@@ -15,13 +15,22 @@ pub mod app;
 pub mod args;
 mod bar;
 pub mod chat;
+pub mod compare;
 pub mod devices;
+#[cfg(feature = "system")]
+mod dialog;
+#[cfg(not(feature = "system"))]
+#[path = "dialog_none.rs"]
+mod dialog;
 mod drive;
 pub mod engine;
+mod events;
 pub mod format;
+pub mod frames;
 pub mod gallery;
 pub mod history;
 pub mod host;
+pub mod hub;
 pub mod kernels;
 pub mod look;
 pub mod models;

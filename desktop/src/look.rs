@@ -138,6 +138,8 @@ fn visuals(palette: &Palette, theme: Theme) -> Visuals {
     visuals.weak_text_color = Some(palette.faint);
     visuals.faint_bg_color = palette.sunken;
     visuals.extreme_bg_color = palette.raised;
+    // On cards and in dialogs too.
+    visuals.text_edit_bg_color = Some(palette.sunken);
     visuals.code_bg_color = palette.sunken;
     visuals.warn_fg_color = palette.bad;
     visuals.error_fg_color = palette.bad;
@@ -182,6 +184,11 @@ pub fn quiet_button(ui: &mut Ui, text: &str) -> egui::Response {
         ui.button(text)
     })
     .inner
+}
+
+/// Gives a part of the window that shows no label its name for screen readers.
+pub fn name(response: &egui::Response, kind: egui::Role, name: &str) {
+    response.widget_info(|| egui::WidgetInfo::labeled(kind, true, name));
 }
 
 /// Draws contents on a card.

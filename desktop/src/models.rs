@@ -1,18 +1,17 @@
 //! The dialog of models: choose, estimate, load.
 
 use std::path::{Path, PathBuf};
-#[cfg(feature = "system")]
-use std::sync::mpsc::{Receiver, Sender, channel};
 
-use eframe::egui::{self, Context, Grid, Id, Key, Modal, RichText, TextEdit, Ui};
+use eframe::egui::{self, Context, Grid, Id, Key, Modal, RichText, ScrollArea, TextEdit, Ui};
+use warploom_models::download::HubOptions;
 
+use crate::dialog::Chooser;
 use crate::engine::{Estimate, Place, Source};
 use crate::format;
+use crate::hub::HubPanel;
 use crate::look;
-use crate::notice::Failure;
+use crate::notice::{Failure, Notice};
 use crate::settings::Settings;
-#[cfg(feature = "system")]
-use crate::worker::choose_file;
 use crate::worker::{Command, Loaded, Worker};
 
 /// The dialog of models.
@@ -22,25 +21,8 @@ pub struct Models {
     path: String,
     /// The model that is estimated, and the estimate.
     estimate: Option<(Source, Option<Estimate>)>,
-    /// Paths that the system's dialog sends.
-    #[cfg(feature = "system")]
-    chosen: (Sender<PathBuf>, Receiver<PathBuf>),
-}
-
-#[cfg_attr(
-    not(feature = "system"),
-    allow(clippy::derivable_impls, reason = "channels have no default")
-)]
-impl Default for Models {
-    fn default() -> Models {
-        Models {
-            open: false,
-            path: String::new(),
-            estimate: None,
-            #[cfg(feature = "system")]
-            chosen: channel(),
-        }
-    }
+    hub: HubPanel,
+    chooser: Chooser,
 }
 
 /// Returns the place of a session that the settings ask for.
@@ -49,9 +31,50 @@ pub fn place(settings: &Settings) -> Place {
 }
 
 impl Models {
+    /// Creates the dialog; `None` is the hub of the environment.
+    pub fn new(hub: Option<HubOptions>) -> Models {
+        Models {
+            open: false,
+            path: String::new(),
+            estimate: None,
+            hub: HubPanel::new(hub),
+            chooser: Chooser::default(),
+        }
+    }
+
+    /// Returns the part about Hugging Face.
+    pub fn hub(&mut self) -> &mut HubPanel {
+        &mut self.hub
+    }
+
+    /// Receives what its threads report: estimates a model that has been downloaded.
+    pub fn receive(
+        &mut self,
+        ctx: &Context,
+        worker: &Worker,
+        settings: &Settings,
+        notice: &mut Notice,
+    ) {
+        match self.hub.receive(ctx) {
+            None => {}
+            Some(Ok(path)) => self.open_file(&path, worker, settings),
+            Some(Err(failure)) => self.fail(failure, notice),
+        }
+    }
+
+    /// Ends an estimate whose thread is gone.
+    pub fn on_stopped(&mut self) {
+        self.estimate.take_if(|(_, estimate)| estimate.is_none());
+    }
+
     /// Opens the dialog.
     pub fn show(&mut self) {
         self.open = true;
+    }
+
+    /// Closes the dialog.
+    pub fn hide(&mut self) {
+        self.open = false;
     }
 
     /// Returns whether an estimate is being made.
@@ -112,17 +135,19 @@ impl Models {
         worker: &Worker,
         settings: &Settings,
         loaded: Option<&Loaded>,
+        notice: &mut Notice,
     ) -> Option<Source> {
-        #[cfg(feature = "system")]
-        if let Ok(path) = self.chosen.1.try_recv() {
+        if let Some(path) = self.chooser.chosen() {
             self.open_file(&path, worker, settings);
         }
         if !self.open {
             return None;
         }
         let mut begun = None;
-        let modal = Modal::new(Id::unique("models")).show(ctx, |ui| {
-            ui.set_width(460.0_f32.min(ui.available_width()));
+        let frame = egui::Frame::popup(&ctx.global_style()).inner_margin(18);
+        let modal = Modal::new(Id::unique("models")).frame(frame).show(ctx, |ui| {
+            let room = ui.ctx().content_rect().size() - egui::vec2(64.0, 96.0);
+            ui.set_width(540.0_f32.min(room.x));
             ui.horizontal(|ui| {
                 ui.heading("Models");
                 ui.with_layout(egui::Layout::right_to_left(egui::Align::Center), |ui| {
@@ -131,19 +156,39 @@ impl Models {
                     }
                 });
             });
-            begun = self.list(ui, worker, settings, loaded);
-            ui.add_space(8.0);
-            ui.strong("Load another");
-            ui.weak("Any GGUF file, or a folder of Hugging Face: choose it, drop it on the window, or write its path.");
-            self.field(ui, worker, settings);
+            // First, so that it is seen without scrolling.
             if self.estimate.is_some() {
-                begun = self.report(ui, worker, settings).or(begun.take());
+                begun = self.report(ui, worker, settings);
             }
+            let left = room.y - ui.min_rect().height();
+            ScrollArea::vertical().max_height(left.max(160.0)).show(ui, |ui| {
+                begun = begun.take().or(self.list(ui, worker, settings, loaded));
+                ui.add_space(8.0);
+                ui.strong("A file");
+                ui.weak(
+                    "A GGUF file, or a folder of Hugging Face: choose it, drop it on the window, \
+                     or write its path.",
+                );
+                self.field(ui, worker, settings);
+                ui.add_space(8.0);
+                ui.strong("Hugging Face");
+                match self.hub.ui(ui) {
+                    None => {}
+                    Some(Ok(path)) => self.open_file(&path, worker, settings),
+                    Some(Err(failure)) => self.fail(failure, notice),
+                }
+            });
         });
         if modal.should_close() {
             self.open = false;
         }
         begun
+    }
+
+    /// Shows a failure. The dialog would cover it.
+    fn fail(&mut self, failure: Failure, notice: &mut Notice) {
+        self.open = false;
+        notice.show(failure);
     }
 
     fn list(
@@ -184,16 +229,13 @@ impl Models {
     fn field(&mut self, ui: &mut Ui, worker: &Worker, settings: &Settings) {
         ui.horizontal(|ui| {
             let field = TextEdit::singleline(&mut self.path).hint_text("/path/to/model.gguf");
-            let field = ui.add(field.desired_width((ui.available_width() - 190.0).max(120.0)));
+            let field = ui.add(field.desired_width((ui.available_width() - 230.0).max(120.0)));
             let enter = field.lost_focus() && ui.input(|input| input.key_pressed(Key::Enter));
             if (ui.button("Check").clicked() || enter) && !self.path.trim().is_empty() {
                 let path = PathBuf::from(self.path.trim());
                 self.open_file(&path, worker, settings);
             }
-            #[cfg(feature = "system")]
-            if ui.button("Choose a file…").clicked() {
-                choose_file(ui.ctx(), self.chosen.0.clone());
-            }
+            self.chooser.button(ui, "Choose a file…", ("GGUF models", &["gguf"]));
         });
     }
 

@@ -1,5 +1,7 @@
 //! The kernel packs in the program: those of the pictures, and examples.
 
+use warploom::kernel::pack::Pack;
+
 /// A pack as text.
 #[derive(Clone, Copy, Debug)]
 pub struct PackText {
@@ -57,6 +59,8 @@ pub const PRESSURE: PackText =
 /// Subtracts the slope of the pressure.
 pub const PROJECT: PackText =
     pack!("packs", "fluid-project", &[("width", 1024.0), ("height", 1024.0)]);
+/// Paints over a picture.
+pub const PAINT: PackText = pack!("packs", "paint", &[("width", 1024.0), ("height", 1024.0)]);
 /// A blur, with a reference.
 pub const BLUR: PackText =
     pack!("../examples/packs", "blur", &[("width", 1024.0), ("height", 1024.0)], "reference.wgsl");
@@ -64,18 +68,55 @@ pub const BLUR: PackText =
 pub const SCAN: PackText = pack!("../examples/packs", "scan", &[("n", 256.0)]);
 
 /// All packs, in the order of lists.
-pub const ALL: [PackText; 10] =
-    [BLUR, LIFE, MANDELBROT, NBODY, BOIDS, ADVECT, DIVERGENCE, PRESSURE, PROJECT, SCAN];
+pub const ALL: [PackText; 11] =
+    [BLUR, PAINT, LIFE, MANDELBROT, NBODY, BOIDS, ADVECT, DIVERGENCE, PRESSURE, PROJECT, SCAN];
 
 impl PackText {
     /// Loads the pack.
     ///
     /// # Errors
-    /// Those of [`warploom::kernel::pack::Pack::from_sources`]; none as the packs are.
-    pub fn load(&self) -> warploom::Result<warploom::kernel::pack::Pack> {
-        let mut files = vec![self.shader];
-        files.extend(self.reference);
-        warploom::kernel::pack::Pack::from_sources(&named(self.name, self.manifest), &files)
+    /// Those of [`Pack::from_sources`]; none as the packs are.
+    pub fn load(&self) -> warploom::Result<Pack> {
+        Texts::of(self).load()
+    }
+}
+
+/// The files of a pack that the user may change.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Texts {
+    /// Name of the pack.
+    pub name: String,
+    /// The manifest.
+    pub manifest: String,
+    /// Name and text of the shader.
+    pub shader: (String, String),
+    /// Name and text of the reference, if there is one.
+    pub reference: Option<(String, String)>,
+    /// Sizes with which it is timed.
+    pub sizes: &'static [(&'static str, f64)],
+}
+
+impl Texts {
+    /// Returns the files of a pack of the program.
+    pub fn of(pack: &PackText) -> Texts {
+        let own = |(name, text): (&str, &str)| (name.to_owned(), text.to_owned());
+        Texts {
+            name: pack.name.to_owned(),
+            manifest: pack.manifest.to_owned(),
+            shader: own(pack.shader),
+            reference: pack.reference.map(own),
+            sizes: pack.sizes,
+        }
+    }
+
+    /// Loads the pack.
+    ///
+    /// # Errors
+    /// Those of [`Pack::from_sources`].
+    pub fn load(&self) -> warploom::Result<Pack> {
+        let mut files = vec![(self.shader.0.as_str(), self.shader.1.as_str())];
+        files.extend(self.reference.iter().map(|(name, text)| (name.as_str(), text.as_str())));
+        Pack::from_sources(&named(&self.name, &self.manifest), &files)
     }
 }
 

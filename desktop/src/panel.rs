@@ -7,6 +7,8 @@ pub enum PanelName {
     Chat,
     /// The devices of the machine.
     Devices,
+    /// The same prompt on several devices.
+    Compare,
     /// The kernels of a token.
     Kernels,
     /// Kernel packs that are changed in place.
@@ -21,9 +23,10 @@ pub enum PanelName {
 
 impl PanelName {
     /// All panels, in the order of the window.
-    pub const ALL: [PanelName; 7] = [
+    pub const ALL: [PanelName; 8] = [
         PanelName::Chat,
         PanelName::Devices,
+        PanelName::Compare,
         PanelName::Kernels,
         PanelName::Playground,
         PanelName::Pictures,
@@ -36,6 +39,7 @@ impl PanelName {
         match self {
             PanelName::Chat => "chat",
             PanelName::Devices => "devices",
+            PanelName::Compare => "compare",
             PanelName::Kernels => "kernels",
             PanelName::Playground => "playground",
             PanelName::Pictures => "pictures",
@@ -49,6 +53,7 @@ impl PanelName {
         match self {
             PanelName::Chat => "Chat",
             PanelName::Devices => "Devices",
+            PanelName::Compare => "Compare",
             PanelName::Kernels => "Kernels",
             PanelName::Playground => "Playground",
             PanelName::Pictures => "Pictures",

@@ -4,11 +4,14 @@ use std::path::Path;
 
 use eframe::egui::{self, DragValue, Grid, RichText, ScrollArea, Slider, TextEdit, Ui};
 
+use crate::frames::Frames;
+use crate::host::Host;
 use crate::look;
 use crate::settings::{Settings, Theme};
 
 /// Draws the settings. `folder` is where they and the conversations are kept.
-pub fn ui(ui: &mut Ui, settings: &mut Settings, folder: &Path) {
+pub fn ui(ui: &mut Ui, host: &mut Host<'_>, folder: &Path) {
+    let (settings, frames) = (&mut *host.settings, &mut *host.frames);
     ScrollArea::vertical().auto_shrink([false; 2]).show(ui, |ui| {
         look::title(ui, "Settings", "");
         look::card(ui, |ui| {
@@ -52,6 +55,7 @@ pub fn ui(ui: &mut Ui, settings: &mut Settings, folder: &Path) {
                     ui.selectable_value(&mut settings.scale, scale, text);
                 }
             });
+            frame_times(ui, frames);
         });
         ui.add_space(6.0);
         look::card(ui, |ui| {
@@ -62,6 +66,17 @@ pub fn ui(ui: &mut Ui, settings: &mut Settings, folder: &Path) {
         ui.add_space(6.0);
         ui.weak(format!("Conversations and settings are kept in {}", folder.display()));
     });
+}
+
+fn frame_times(ui: &mut Ui, frames: &mut Frames) {
+    let mut on = frames.is_on();
+    let checkbox = ui.checkbox(&mut on, "Measure the time of frames");
+    if checkbox.on_hover_text("The window draws without pause meanwhile").changed() {
+        frames.switch(on);
+    }
+    for line in frames.lines() {
+        ui.label(RichText::new(line).monospace());
+    }
 }
 
 fn answers(ui: &mut Ui, settings: &mut Settings) {

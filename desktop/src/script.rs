@@ -37,7 +37,9 @@ pub enum Step {
     Tokens(usize),
     /// `models`: open the dialog of models.
     Models,
-    /// `open PATH`: estimate a file.
+    /// `close`: close it.
+    Close,
+    /// `open PATH`: estimate a model, or show a picture.
     Open(PathBuf),
     /// `load`: load what was estimated.
     Load,
@@ -61,6 +63,14 @@ pub enum Step {
     Checked,
     /// `run DEVICE`: run the pack.
     Run(String),
+    /// `kernel N`: show the details of a kernel of the measurement.
+    Kernel(usize),
+    /// `compare DEVICE..`: generate the text of the message field on these devices.
+    Compare(Vec<String>),
+    /// `fetch NAME`: download a model of Hugging Face.
+    Fetch(String),
+    /// `frames on|off`: measure the time of frames. Both lines are printed at the end.
+    Frames(bool),
     /// `server`: switch the server.
     Server,
     /// `shot FILE`: save a picture of the window.
@@ -89,6 +99,7 @@ impl Step {
                 | Step::New
                 | Step::Wait
                 | Step::Models
+                | Step::Close
                 | Step::Load
                 | Step::TakeAway
                 | Step::Measure
@@ -142,6 +153,7 @@ impl Step {
             },
             "tokens" => Step::Tokens(rest.parse().map_err(|_| wrong("a number is needed"))?),
             "models" => Step::Models,
+            "close" => Step::Close,
             "open" => Step::Open(rest.into()),
             "load" => Step::Load,
             "device" => Step::Device((rest != "auto").then(|| rest.to_owned())),
@@ -164,6 +176,14 @@ impl Step {
             },
             "checked" => Step::Checked,
             "run" => Step::Run(rest.to_owned()),
+            "kernel" => Step::Kernel(rest.parse().map_err(|_| wrong("a number is needed"))?),
+            "compare" => Step::Compare(rest.split_whitespace().map(str::to_owned).collect()),
+            "fetch" => Step::Fetch(rest.to_owned()),
+            "frames" => Step::Frames(match rest {
+                "on" => true,
+                "off" => false,
+                _ => return Err(wrong("on or off")),
+            }),
             "server" => Step::Server,
             "shot" => Step::Shot(rest.into()),
             "expect" => Step::Expect(rest.to_owned()),

@@ -2,8 +2,6 @@
 
 use std::ops::ControlFlow;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-#[cfg(feature = "system")]
-use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -17,7 +15,9 @@ use warploom::webgpu::{Provider, wgpu};
 use warploom_core::base::platform::panic_text;
 use warploom_llm::Model;
 
-use crate::engine::{Answered, Ask, Engine, Estimate, Kernels, Place, Progress, Source};
+use crate::engine::{
+    Answered, Ask, Compared, Comparison, Engine, Estimate, Kernels, Place, Progress, Source,
+};
 use crate::notice::{Failure, Kind};
 
 /// Interval at which a running server is checked.
@@ -34,6 +34,8 @@ pub enum Command {
     Load(Source, Place),
     /// Generate an answer. The number comes back with its events.
     Answer(u64, Ask),
+    /// Generate the most probable answer on each of these devices, and compare them.
+    Compare(Ask, Vec<String>),
     /// Time the kernels of one token.
     Kernels,
     /// Start a server on this port.
@@ -102,6 +104,12 @@ pub enum Event {
     Text(u64, String, usize, f64),
     /// An answer ended.
     Answered(u64, Result<Answered, Failure>),
+    /// A device has generated this many tokens for a comparison.
+    Comparing(String, usize),
+    /// A device generated its answer for a comparison.
+    Compared(String, Result<Box<Compared>, Failure>),
+    /// A comparison ended on all of its devices, or was stopped.
+    ComparisonEnded,
     /// A session lost its device and goes on.
     Recovered(String),
     /// Kernels were timed.
@@ -124,6 +132,14 @@ struct Shared {
 impl Shared {
     fn gpu(&self) -> MutexGuard<'_, Option<wgpu::Device>> {
         self.gpu.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns whether the user still wants what runs.
+    fn wanted(&self) -> ControlFlow<()> {
+        match self.stop.load(Ordering::Relaxed) {
+            true => ControlFlow::Break(()),
+            false => ControlFlow::Continue(()),
+        }
     }
 }
 
@@ -154,7 +170,7 @@ impl Worker {
 
     /// Sends a command.
     pub fn send(&self, command: Command) {
-        if matches!(command, Command::Answer(..)) {
+        if matches!(command, Command::Answer(..) | Command::Compare(..)) {
             self.shared.stop.store(false, Ordering::Relaxed);
         }
         // The thread lasts as long as the sender.
@@ -168,7 +184,7 @@ impl Worker {
         self.events.try_recv().ok()
     }
 
-    /// Ends the running answer after its next token.
+    /// Ends the running answer or comparison after its next token.
     pub fn stop(&self) {
         self.shared.stop.store(true, Ordering::Relaxed);
     }
@@ -254,6 +270,7 @@ impl Room {
             }
             Command::Load(source, place) => self.load(source, place),
             Command::Answer(number, ask) => self.answer(number, &ask),
+            Command::Compare(ask, devices) => self.compare(&ask, devices),
             Command::Kernels => {
                 let kernels = match &mut self.engine {
                     Some((_, engine)) => engine.kernels().map(Box::new).map_err(Failure::from),
@@ -298,16 +315,12 @@ impl Room {
             (_, Some((_, model))) => Ok(model),
             _ => source.open(),
         };
-        let done = loaded.and_then(|model| {
-            let first = self.engine_of(model.clone(), &place);
-            match first {
-                // The memory of the model before may be what lacks.
-                Err(error) if error.is_out_of_memory() && self.engine.is_some() => {
-                    self.engine = None;
-                    self.engine_of(model, &place)
-                }
-                done => done,
+        let done = loaded.and_then(|model| match self.engine_of(model.clone(), &place) {
+            // The memory of the model before may be what lacks.
+            Err(error) if error.is_out_of_memory() && self.engine.is_some() => {
+                self.load_in_place_of_the_last(model, &place)
             }
+            done => done,
         });
         match done {
             Ok(engine) => {
@@ -320,6 +333,29 @@ impl Room {
                 self.outbox.send(event);
             }
         }
+    }
+
+    /// Frees the model before, and loads another one. If that fails too, the model before is loaded
+    /// again, so that the user still has one.
+    fn load_in_place_of_the_last(
+        &mut self,
+        model: Arc<Model>,
+        place: &Place,
+    ) -> warploom::Result<Engine> {
+        let before = self.engine.take();
+        let before = before.map(|(source, engine)| {
+            let before = (source, engine.model().clone(), engine.place().clone());
+            // Its memory is free from here on.
+            drop(engine);
+            before
+        });
+        let done = self.engine_of(model, place);
+        if let (Err(_), Some((source, model, place))) = (&done, before)
+            && let Ok(engine) = self.engine_of(model, &place)
+        {
+            self.engine = Some((source, engine));
+        }
+        done
     }
 
     fn engine_of(&self, model: Arc<Model>, place: &Place) -> warploom::Result<Engine> {
@@ -347,15 +383,35 @@ impl Room {
                     outbox.send(Event::Text(number, text.to_owned(), tokens, since));
                 }
             }
-            match shared.stop.load(Ordering::Relaxed) {
-                true => ControlFlow::Break(()),
-                false => ControlFlow::Continue(()),
-            }
+            shared.wanted()
         });
         if engine.profile().id() != device {
             outbox.send(Event::Loaded(described(source, engine)));
         }
         outbox.send(Event::Answered(number, done.map_err(Failure::from)));
+    }
+
+    fn compare(&mut self, ask: &Ask, devices: Vec<String>) {
+        let model = self.engine.as_ref().map(|(_, engine)| engine.model().clone());
+        let mut comparison = Comparison::default();
+        for device in devices {
+            if self.shared.stop.load(Ordering::Relaxed) {
+                break;
+            }
+            let (outbox, shared) = (&self.outbox, &self.shared);
+            let compared = match &model {
+                Some(model) => comparison
+                    .run(model, &device, ask, &mut |tokens| {
+                        outbox.send(Event::Comparing(device.clone(), tokens));
+                        shared.wanted()
+                    })
+                    .map(Box::new)
+                    .map_err(Failure::from),
+                None => Err(no_model()),
+            };
+            self.outbox.send(Event::Compared(device, compared));
+        }
+        self.outbox.send(Event::ComparisonEnded);
     }
 
     fn look_after_server(&mut self) {
@@ -401,20 +457,4 @@ fn detect() -> Result<Devices, Failure> {
     });
     let absent = detection.absent.into_iter().chain(detection.failures);
     Ok(Devices { devices: devices.collect(), absent: absent.collect() })
-}
-
-/// Opens the system's dialog for a file on a thread of its own, and sends the chosen path.
-#[cfg(feature = "system")]
-pub fn choose_file(ctx: &Context, chosen: Sender<PathBuf>) {
-    let ctx = ctx.clone();
-    let dialog = move || {
-        let dialog = rfd::FileDialog::new().set_title("Open a model");
-        let dialog = dialog.add_filter("GGUF models", &["gguf"]).add_filter("All files", &["*"]);
-        if let Some(path) = dialog.pick_file() {
-            let _ = chosen.send(path);
-            ctx.request_repaint();
-        }
-    };
-    // Without a thread there is the field for a path.
-    let _ = std::thread::Builder::new().name("warploom dialog".into()).spawn(dialog);
 }

@@ -1,6 +1,8 @@
 //! The list of conversations.
 
-use eframe::egui::{self, Id, Modal, ScrollArea, TextEdit, Ui};
+use std::path::Path;
+
+use eframe::egui::{self, Id, Modal, Panel, RichText, ScrollArea, TextEdit, Ui};
 
 use super::Chat;
 use crate::history::Conversation;
@@ -15,7 +17,7 @@ impl Chat {
         if ui.add(new).on_hover_text("Ctrl+N").clicked() {
             self.begin();
         }
-        let search = TextEdit::singleline(&mut self.search).hint_text("Search");
+        let search = TextEdit::singleline(&mut self.search).hint_text("Search all messages");
         ui.add(search.desired_width(width));
         ui.add_space(2.0);
         let text = self.search.trim().to_owned();
@@ -29,6 +31,10 @@ impl Chat {
             .collect();
         if rows.is_empty() {
             ui.weak("Nothing found");
+        }
+        if let Some(saved) = &self.saved {
+            let text = RichText::new(saved).weak();
+            Panel::bottom("saved").show(ui, |ui| ui.add(egui::Label::new(text.small()).wrap()));
         }
         ScrollArea::vertical().auto_shrink([false; 2]).show(ui, |ui| {
             for (id, title) in rows {
@@ -47,13 +53,14 @@ impl Chat {
                 let row = ui.add(button);
                 if row.clicked() {
                     self.show(&id);
+                    self.listing = false;
                 }
-                row.context_menu(|ui| self.menu(ui, &id));
+                row.context_menu(|ui| self.menu(ui, &id, host));
             }
         });
     }
 
-    fn menu(&mut self, ui: &mut Ui, id: &str) {
+    fn menu(&mut self, ui: &mut Ui, id: &str, host: &mut Host<'_>) {
         if ui.button("Rename").clicked() {
             self.show(id);
             self.renaming = self.current().map(Conversation::title);
@@ -66,11 +73,40 @@ impl Chat {
             }
             ui.close();
         }
+        if ui.button("Save as Markdown").clicked() {
+            self.export(|conversation| conversation.id == id, host);
+            ui.close();
+        }
+        if ui.button("Save all as Markdown").clicked() {
+            self.export(|_| true, host);
+            ui.close();
+        }
         if ui.button("Delete").clicked() {
             self.show(id);
             self.deleting = true;
             ui.close();
         }
+    }
+
+    /// Writes conversations as Markdown.
+    fn export(&mut self, wanted: impl Fn(&Conversation) -> bool, host: &mut Host<'_>) {
+        let (mut count, mut last) = (0, None);
+        let all = self.all.iter().filter(|c| !c.messages.is_empty() && wanted(c));
+        for conversation in all {
+            match self.store.export(conversation) {
+                Ok(path) => (count, last) = (count + 1, Some(path)),
+                // The others would fail too.
+                Err(error) => return host.notice.show(error.into()),
+            }
+        }
+        let place = |path: &Path| match count {
+            1 => path.display().to_string(),
+            _ => path.parent().unwrap_or(path).display().to_string(),
+        };
+        self.saved = Some(match last {
+            Some(path) => format!("{count} saved: {}", place(&path)),
+            None => "There is nothing to save".into(),
+        });
     }
 
     fn rename(&mut self, host: &mut Host<'_>) {

@@ -48,6 +48,10 @@ pub struct Chat {
     /// New title of the conversation that is shown, while the user writes it.
     renaming: Option<String>,
     deleting: bool,
+    /// Where conversations were saved last.
+    saved: Option<String>,
+    /// Whether a narrow window shows the list instead of the messages.
+    listing: bool,
     running: Option<Running>,
     answers: u64,
     cache: CommonMarkCache,
@@ -73,6 +77,8 @@ impl Chat {
             search: String::new(),
             renaming: None,
             deleting: false,
+            saved: None,
+            listing: false,
             running: None,
             answers: 0,
             cache: CommonMarkCache::default(),
@@ -111,9 +117,15 @@ impl Chat {
         text.clone_into(&mut self.draft);
     }
 
+    /// Removes the text of the message field, and returns it.
+    pub fn take_draft(&mut self) -> String {
+        std::mem::take(&mut self.draft)
+    }
+
     /// Begins a new conversation, unless the one that is shown is empty.
     pub fn begin(&mut self) {
         self.editing = None;
+        self.listing = false;
         self.focus = true;
         self.renaming = None;
         if self.current().is_some_and(|current| current.messages.is_empty()) {
@@ -175,6 +187,7 @@ impl Chat {
     }
 
     fn ask(&mut self, host: &mut Host<'_>) {
+        host.notice.clear();
         self.save_shown(host);
         let Some(current) = self.current() else { return };
         let turns = current.messages.iter();
@@ -187,7 +200,6 @@ impl Chat {
             max_tokens: host.settings.max_tokens,
         };
         self.answers += 1;
-        host.notice.clear();
         host.worker.send(Command::Answer(self.answers, ask));
         self.running = Some(Running {
             number: self.answers,
@@ -282,14 +294,40 @@ impl Chat {
         if ui.available_width() > 700.0 {
             let side = Panel::left("conversations").resizable(true).default_size(216.0);
             side.size_range(160.0..=360.0).show(ui, |ui| self.list(ui, host));
+        } else {
+            self.narrow(ui);
+            if self.listing {
+                egui::CentralPanel::no_frame().show(ui, |ui| self.list(ui, host));
+                self.confirm_delete(ui, host);
+                return;
+            }
         }
         let margin = egui::Margin::symmetric(16, 12);
         let frame = egui::Frame::new().inner_margin(margin);
         Panel::bottom("composer").show_separator_line(false).frame(frame).show(ui, |ui| {
             centred(ui, |ui| self.composer(ui, host));
         });
-        egui::CentralPanel::no_frame().show(ui, |ui| self.messages(ui, host));
+        // The edge of a narrow window.
+        let frame = egui::Frame::new().inner_margin(egui::Margin::symmetric(12, 0));
+        egui::CentralPanel::no_frame().frame(frame).show(ui, |ui| self.messages(ui, host));
         self.confirm_delete(ui, host);
+    }
+}
+
+impl Chat {
+    /// Draws what a narrow window has in the place of the list.
+    fn narrow(&mut self, ui: &mut Ui) {
+        let frame = egui::Frame::new().inner_margin(egui::Margin::symmetric(12, 4));
+        Panel::top("conversation").show_separator_line(false).frame(frame).show(ui, |ui| {
+            ui.horizontal(|ui| {
+                let text = if self.listing { "Back" } else { "Conversations" };
+                if ui.button(text).clicked() {
+                    self.listing = !self.listing;
+                }
+                let title = self.current().map(Conversation::title).unwrap_or_default();
+                ui.add(egui::Label::new(egui::RichText::new(title).weak()).truncate());
+            });
+        });
     }
 }
 

@@ -1,5 +1,6 @@
 //! A loaded model on a device, as the worker thread uses it: loads, answers, measures, serves.
 
+mod compare;
 mod estimate;
 mod serving;
 
@@ -8,11 +9,12 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use warploom::plan::Report;
+use warploom::plan::{Plan, Report};
 use warploom::provider::{Device, DeviceProfile};
 use warploom::runtime::{AnalyzeOptions, Runtime};
 use warploom::{ComputeMode, Error, Result};
 use warploom_llm::chat::{Chat, ChatOptions, Message, Role, Template};
+use warploom_llm::tokenizer::EncodeOptions;
 use warploom_llm::{
     DEFAULT_CONTEXT, DecoderOutput, Event, GenerateOptions, Generated, Model, Recovered, Recovery,
     Sampling, Session,
@@ -20,6 +22,7 @@ use warploom_llm::{
 use warploom_models::gguf::Access;
 use warploom_serve::{ServeOptions, Server};
 
+pub use compare::{Choice, Compared, Comparison, Difference, MOST_TOKENS};
 pub use estimate::Estimate;
 use serving::{Served, through_the_queue};
 
@@ -146,7 +149,9 @@ pub type OnProgress<'a> = dyn FnMut(Progress<'_>) -> ControlFlow<()> + Send + 'a
 /// The kernels of one token, measured.
 #[derive(Clone, Debug)]
 pub struct Kernels {
-    /// The measured plan.
+    /// The plan.
+    pub plan: Plan,
+    /// Its measurement.
     pub report: Report,
     /// The plan as `warploom explain` prints it.
     pub explain: String,
@@ -388,6 +393,21 @@ fn messages(ask: &Ask) -> Vec<Message> {
     system.chain(turns).collect()
 }
 
+/// Returns the tokens of a conversation, up to where the model's answer begins.
+fn prompt_tokens(model: &Model, template: Option<&Template>, ask: &Ask) -> Result<Vec<u32>> {
+    let tokenizer = model.tokenizer();
+    match template {
+        Some(template) => template
+            .render(&messages(ask), true, tokenizer, Some(std::time::SystemTime::now()))?
+            .encode(tokenizer, true),
+        // A model without a chat format continues the text.
+        None => {
+            let text: String = ask.turns.iter().map(|turn| turn.text.as_str()).collect();
+            tokenizer.encode(&text, EncodeOptions::default().add_bos(true))
+        }
+    }
+}
+
 fn progress(event: Event<'_>, tokens: &mut usize, on: &mut OnProgress<'_>) -> ControlFlow<()> {
     match event {
         Event::Progress { done, total } => on(Progress::Prompt(done, total)),
@@ -425,5 +445,5 @@ fn measure(session: &mut Session) -> Result<Kernels> {
     let analysis = runtime.analyze(&plan, session.device_tensors(), &symbols, &inputs, &options)?;
     let trace = plan.trace(&analysis).to_string();
     let report = plan.report().measured(analysis);
-    Ok(Kernels { explain: report.text(&Default::default()), report, trace, past })
+    Ok(Kernels { explain: report.text(&Default::default()), report, trace, past, plan })
 }

@@ -7,11 +7,10 @@ use std::time::{Duration, Instant};
 use warploom::provider::Device;
 use warploom::{Error, Result};
 use warploom_llm::chat::Template;
-use warploom_llm::tokenizer::EncodeOptions;
 use warploom_llm::{Finish, Model};
 use warploom_serve::{Ended, Failure, Job, Piece, Server};
 
-use super::{Answered, Ask, OnProgress, Progress, messages};
+use super::{Answered, Ask, OnProgress, Progress, prompt_tokens};
 
 /// Time limit of an answer that the scheduler makes.
 const LONGEST_ANSWER: Duration = Duration::from_secs(3600);
@@ -31,16 +30,7 @@ pub(super) fn through_the_queue(
     ask: &Ask,
     on: &mut OnProgress<'_>,
 ) -> Result<Answered> {
-    let tokenizer = model.tokenizer();
-    let prompt = match &served.template {
-        Some(template) => template
-            .render(&messages(ask), true, tokenizer, Some(std::time::SystemTime::now()))?
-            .encode(tokenizer, true)?,
-        None => {
-            let text: String = ask.turns.iter().map(|turn| turn.text.as_str()).collect();
-            tokenizer.encode(&text, EncodeOptions::default())?
-        }
-    };
+    let prompt = prompt_tokens(model, served.template.as_ref(), ask)?;
     let begin = Instant::now();
     let job = Job::new(prompt, begin + LONGEST_ANSWER)
         .max_tokens(ask.max_tokens)

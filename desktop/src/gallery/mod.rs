@@ -1,21 +1,30 @@
 //! Pictures that packs compute on the device of the window, drawn from where they were computed.
 
 mod paint;
+mod photo;
 mod scenes;
 mod studio;
 
-use eframe::egui::{self, Context, Layout, RichText, Sense, Ui, Vec2};
+use std::path::Path;
+use std::sync::Arc;
+
+use eframe::egui::{self, Context, Key, Layout, RichText, Sense, TextEdit, Ui, Vec2};
 use eframe::egui_wgpu::RenderState;
 
+use crate::dialog::Chooser;
 use crate::format;
 use crate::look;
 use crate::notice::Failure;
+use crate::packs::Texts;
 use paint::Painter;
+pub use photo::is_picture;
 pub use scenes::{DEEPEST, Pointer, Scene, SceneName, Size, View};
 pub use studio::{Frame, Order, Studio};
 
 /// Height over width of a picture.
 const ASPECT: f32 = 0.75;
+/// Radius of the filter at first, in pixels.
+const RADIUS: u32 = 3;
 /// Zoom of a frame while the picture zooms by itself.
 const ZOOM: f64 = 0.985;
 /// A point at the border of the Mandelbrot set, at which there is much to see at any depth.
@@ -38,6 +47,17 @@ pub struct Gallery {
     seconds: Option<f64>,
     size: Option<Size>,
     rect: egui::Rect,
+    /// The picture that is filtered; `None` is the program's own.
+    photo: Option<Arc<Path>>,
+    /// Radius of the filter.
+    radius: u32,
+    /// Text in the field for a path.
+    path: String,
+    chooser: Chooser,
+    /// Packs that the user changed.
+    own: Arc<Vec<Texts>>,
+    /// Whether the last order failed; it is not repeated before the user does something.
+    failed: bool,
 }
 
 impl Gallery {
@@ -60,6 +80,12 @@ impl Gallery {
             seconds: None,
             size: None,
             rect: egui::Rect::NOTHING,
+            photo: None,
+            radius: RADIUS,
+            path: String::new(),
+            chooser: Chooser::default(),
+            own: Arc::default(),
+            failed: false,
         })
     }
 
@@ -69,7 +95,35 @@ impl Gallery {
             self.scene = scene;
             self.seconds = None;
             self.view = View::default();
+            self.failed = false;
         }
+    }
+
+    /// Shows a picture of the user, and paints over it.
+    pub fn show_photo(&mut self, path: &Path) {
+        self.photo = Some(path.into());
+        self.show(SceneName::Photo);
+        // Not that of the picture before, also if it is being computed.
+        self.frame = None;
+        (self.reset, self.playing, self.failed) = (true, true, false);
+    }
+
+    /// Shows the picture that a changed pack belongs to.
+    pub fn show_pack(&mut self, texts: Texts) {
+        let Some(scene) = SceneName::of_pack(&texts.name) else { return };
+        let own = Arc::make_mut(&mut self.own);
+        own.retain(|other| other.name != texts.name);
+        let original = scene.packs().iter().any(|pack| Texts::of(pack) == texts);
+        if !original {
+            own.push(texts);
+        }
+        self.show(scene);
+        (self.reset, self.failed) = (true, false);
+    }
+
+    /// Returns the picture of the user.
+    pub fn photo(&self) -> Option<&Path> {
+        self.photo.as_deref()
     }
 
     /// Sets the size of pictures; `None` is what suits the device.
@@ -80,6 +134,7 @@ impl Gallery {
     /// Plays or pauses.
     pub fn play(&mut self, playing: bool) {
         self.playing = playing;
+        self.failed = false;
     }
 
     /// Returns the number of steps of the picture that is shown.
@@ -90,6 +145,7 @@ impl Gallery {
     /// Asks for one step of a paused picture.
     pub fn step(&mut self) {
         self.single = true;
+        self.failed = false;
     }
 
     /// Returns whether the picture that is shown has been computed, and no step is being computed.
@@ -103,8 +159,9 @@ impl Gallery {
         self.rect
     }
 
-    /// Draws the panel; returns a failure of the thread.
-    pub fn ui(&mut self, ui: &mut Ui) -> Option<Failure> {
+    /// Draws the panel. Returns a failure of the thread, and the pack that is to be opened in the
+    /// playground.
+    pub fn ui(&mut self, ui: &mut Ui) -> (Option<Failure>, Option<Texts>) {
         let mut failure = None;
         if let Some(done) = self.studio.frame() {
             match done {
@@ -114,10 +171,15 @@ impl Gallery {
                         let before = self.seconds.unwrap_or(seconds);
                         self.seconds = Some(before * 0.9 + seconds * 0.1);
                     }
+                    // The picture has all of its layers.
+                    if frame.scene == SceneName::Photo && frame.step_seconds.is_none() {
+                        self.playing &= frame.steps == 0;
+                    }
                     self.frame = Some(frame);
                 }
                 Err(error) => {
-                    self.playing = false;
+                    (self.playing, self.failed) = (false, true);
+                    (self.single, self.reset) = (false, false);
                     failure = Some(error);
                 }
             }
@@ -128,13 +190,14 @@ impl Gallery {
             "Kernel packs, computed on the device that draws this window and drawn from the memory \
              in which they were computed.",
         );
-        self.buttons(ui);
+        let opened = self.buttons(ui);
         self.picture(ui);
         self.order(ui);
-        failure
+        (failure, opened)
     }
 
-    fn buttons(&mut self, ui: &mut Ui) {
+    fn buttons(&mut self, ui: &mut Ui) -> Option<Texts> {
+        let mut opened = None;
         ui.horizontal_wrapped(|ui| {
             for scene in SceneName::ALL {
                 let button = egui::Button::selectable(self.scene == scene, scene.title());
@@ -145,21 +208,74 @@ impl Gallery {
             ui.add_space(12.0);
             let text = if self.playing { "Pause" } else { "Play" };
             if ui.button(text).clicked() {
-                self.playing = !self.playing;
+                self.play(!self.playing);
             }
             if ui.add_enabled(!self.playing, egui::Button::new("Step")).clicked() {
-                self.single = true;
+                self.step();
             }
             if ui.button("Begin again").clicked() {
-                self.reset = true;
+                (self.reset, self.failed) = (true, false);
                 self.view = View::default();
+                // It paused after its last layer.
+                self.playing |= self.scene == SceneName::Photo;
             }
+            opened = self.packs(ui);
         });
+        if self.scene == SceneName::Photo {
+            self.photo_row(ui);
+        }
         ui.horizontal(|ui| {
             ui.weak(self.scene.hint());
             ui.with_layout(Layout::right_to_left(egui::Align::Center), |ui| {
                 ui.label(RichText::new(self.figures()).monospace());
             });
+        });
+        opened
+    }
+
+    /// Draws what leads to the packs of the picture. Returns the one that is to be opened.
+    fn packs(&mut self, ui: &mut Ui) -> Option<Texts> {
+        let mut opened = None;
+        ui.menu_button("Change its kernels", |ui| {
+            for pack in self.scene.packs() {
+                if ui.button(pack.name).clicked() {
+                    let own = self.own.iter().find(|texts| texts.name == pack.name);
+                    opened = Some(own.cloned().unwrap_or_else(|| Texts::of(pack)));
+                    ui.close();
+                }
+            }
+        });
+        let changed = |texts: &Texts| SceneName::of_pack(&texts.name) == Some(self.scene);
+        if self.own.iter().any(changed) && ui.button("Undo the changes").clicked() {
+            let scene = self.scene;
+            Arc::make_mut(&mut self.own)
+                .retain(|texts| SceneName::of_pack(&texts.name) != Some(scene));
+            (self.reset, self.failed) = (true, false);
+        }
+        opened
+    }
+
+    /// Draws what chooses the picture of the user.
+    fn photo_row(&mut self, ui: &mut Ui) {
+        if let Some(path) = self.chooser.chosen() {
+            self.show_photo(&path);
+        }
+        ui.horizontal_wrapped(|ui| {
+            let field = TextEdit::singleline(&mut self.path).hint_text("/path/to/picture.jpg");
+            let field = ui.add(field.desired_width(260.0));
+            let enter = field.lost_focus() && ui.input(|input| input.key_pressed(Key::Enter));
+            let open = ui.button("Open").clicked() || enter;
+            if open && !self.path.trim().is_empty() {
+                let path = std::path::PathBuf::from(self.path.trim());
+                self.show_photo(&path);
+            }
+            self.chooser.button(ui, "Choose a picture…", ("Pictures", &photo::ENDINGS));
+            let label = ui.label("Radius");
+            let radius = egui::Slider::new(&mut self.radius, 1..=10);
+            if ui.add(radius).labelled_by(label.id).changed() {
+                // It begins again with the next step.
+                self.play(true);
+            }
         });
     }
 
@@ -184,8 +300,14 @@ impl Gallery {
 
     fn picture(&mut self, ui: &mut Ui) {
         let room = ui.available_size();
-        let width = room.x.min(room.y / ASPECT).max(64.0);
-        let size = Vec2::new(width, width * ASPECT);
+        let aspect = match &self.frame {
+            Some(Frame { scene: SceneName::Photo, size, .. }) => {
+                (size.height as f32 / size.width as f32).clamp(0.1, 10.0)
+            }
+            _ => ASPECT,
+        };
+        let width = room.x.min(room.y / aspect).max(64.0);
+        let size = Vec2::new(width, width * aspect);
         let area = ui.vertical_centered(|ui| ui.allocate_exact_size(size, Sense::click_and_drag()));
         let (rect, response) = area.inner;
         self.rect = rect;
@@ -232,7 +354,7 @@ impl Gallery {
     }
 
     fn order(&mut self, ui: &Ui) {
-        if self.studio.is_waiting() {
+        if self.studio.is_waiting() || self.failed {
             return;
         }
         let shown = self.frame.as_ref().is_some_and(|frame| frame.scene == self.scene);
@@ -247,6 +369,8 @@ impl Gallery {
         }
         let steps = match (plays, zooms) {
             (_, true) => Some(1),
+            // One a frame, so that one sees it.
+            (true, false) if self.scene == SceneName::Photo => Some(1),
             (true, false) => None,
             (false, false) => Some(u32::from(self.single)),
         };
@@ -257,6 +381,9 @@ impl Gallery {
             steps,
             pointer: self.pointer,
             view: self.view,
+            photo: self.photo.clone(),
+            radius: self.radius,
+            own: self.own.clone(),
         });
         self.ordered = Some(self.view);
         (self.single, self.reset) = (false, false);

@@ -16,6 +16,7 @@ pub(super) struct Painter {
     life: wgpu::RenderPipeline,
     escape: wgpu::RenderPipeline,
     fluid: wgpu::RenderPipeline,
+    photo: wgpu::RenderPipeline,
     points: wgpu::RenderPipeline,
 }
 
@@ -93,6 +94,7 @@ impl Painter {
             life: pipeline("whole", "life", false, None),
             escape: pipeline("whole", "escape", false, None),
             fluid: pipeline("whole", "fluid", false, None),
+            photo: pipeline("whole", "photo", false, None),
             points: pipeline("point", "body", true, add),
             gpu: gpu.clone(),
             queue: queue.clone(),
@@ -159,6 +161,7 @@ impl Painter {
             SceneName::Life => (&self.life, 3, 1),
             SceneName::Mandelbrot => (&self.escape, 3, 1),
             SceneName::Fluid => (&self.fluid, 3, 1),
+            SceneName::Photo => (&self.photo, 3, 1),
             SceneName::Boids | SceneName::Bodies => (&self.points, 4, frame.size.width),
         };
         let drawn = Drawn {

@@ -67,9 +67,8 @@ fn escape(corner: Corner) -> @location(0) vec4<f32> {
     return vec4<f32>(palette(slow * 0.11) * bright, 1.0);
 }
 
-// Cells of a fluid, with the values between them.
-@fragment
-fn fluid(corner: Corner) -> @location(0) vec4<f32> {
+// The value between cells.
+fn between(corner: Corner) -> vec4<f32> {
     let size = vec2<f32>(f32(view.width), f32(view.height));
     let place = clamp(corner.place * size - 0.5, vec2<f32>(0.0), size - 1.001);
     let at = vec2<u32>(place);
@@ -79,7 +78,19 @@ fn fluid(corner: Corner) -> @location(0) vec4<f32> {
     let y = (min(at.y + 1u, view.height - 1u) - at.y) * view.width;
     let above = mix(fields[row], fields[row + x], part.x);
     let below = mix(fields[row + y], fields[row + y + x], part.x);
-    let value = mix(above, below, part.y);
+    return mix(above, below, part.y);
+}
+
+// The window has no linear colours, and neither has the picture.
+@fragment
+fn photo(corner: Corner) -> @location(0) vec4<f32> {
+    let value = between(corner);
+    return vec4<f32>(mix(view.ground.rgb, value.rgb, value.a), 1.0);
+}
+
+@fragment
+fn fluid(corner: Corner) -> @location(0) vec4<f32> {
+    let value = between(corner);
     let first = vec3<f32>(0.56, 0.55, 1.0);
     let second = vec3<f32>(1.0, 0.55, 0.25);
     let dark = vec3<f32>(0.05, 0.05, 0.08);

@@ -4,7 +4,9 @@ use warploom::kernel::pack::Pack;
 use warploom::provider::{DeviceKind, DeviceProfile};
 use warploom::{Error, Result, Runtime, Tensor};
 
-use crate::packs::{self, PackText};
+use super::photo::Photo;
+use super::studio::Order;
+use crate::packs::{self, PackText, Texts};
 
 /// A picture.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,16 +21,19 @@ pub enum SceneName {
     Boids,
     /// Bodies that attract each other.
     Bodies,
+    /// A filter on a picture of the user.
+    Photo,
 }
 
 impl SceneName {
     /// All pictures, in the order of the panel.
-    pub const ALL: [SceneName; 5] = [
+    pub const ALL: [SceneName; 6] = [
         SceneName::Life,
         SceneName::Mandelbrot,
         SceneName::Fluid,
         SceneName::Boids,
         SceneName::Bodies,
+        SceneName::Photo,
     ];
 
     /// Returns its name in scripts.
@@ -39,6 +44,7 @@ impl SceneName {
             SceneName::Fluid => "fluid",
             SceneName::Boids => "boids",
             SceneName::Bodies => "bodies",
+            SceneName::Photo => "photo",
         }
     }
 
@@ -50,6 +56,7 @@ impl SceneName {
             SceneName::Fluid => "Fluid",
             SceneName::Boids => "Flock",
             SceneName::Bodies => "N-body",
+            SceneName::Photo => "Your picture",
         }
     }
 
@@ -61,6 +68,7 @@ impl SceneName {
             SceneName::Fluid => "Drag to stir and dye it.",
             SceneName::Boids => "Every bird looks at every other one.",
             SceneName::Bodies => "Every body attracts every other one.",
+            SceneName::Photo => "Drop a PNG or JPEG on the window; each step paints over it.",
         }
     }
 
@@ -74,7 +82,14 @@ impl SceneName {
             SceneName::Fluid => &FLUID,
             SceneName::Boids => &[packs::BOIDS],
             SceneName::Bodies => &[packs::NBODY],
+            SceneName::Photo => &[packs::PAINT],
         }
+    }
+
+    /// Returns the first picture that a pack belongs to.
+    pub fn of_pack(name: &str) -> Option<SceneName> {
+        let has = |scene: &SceneName| scene.packs().iter().any(|pack| pack.name == name);
+        SceneName::ALL.into_iter().find(has)
     }
 
     /// Returns what a step counts: the unit, and how many of it a step computes.
@@ -86,6 +101,7 @@ impl SceneName {
             SceneName::Fluid => ("cells", cells),
             SceneName::Boids => ("pairs of birds", f64::from(size.width) * f64::from(size.width)),
             SceneName::Bodies => ("pairs of bodies", f64::from(size.width) * f64::from(size.width)),
+            SceneName::Photo => ("pixels", cells),
         }
     }
 }
@@ -115,6 +131,8 @@ impl Size {
             SceneName::Fluid => pick((1024, 1024), (160, 120), (512, 384)),
             SceneName::Boids => pick((32_768, 1), (768, 1), (6_144, 1)),
             SceneName::Bodies => pick((32_768, 1), (768, 1), (6_144, 1)),
+            // That of the picture.
+            SceneName::Photo => (0, 0),
         };
         Size { width, height }
     }
@@ -200,22 +218,39 @@ pub struct Scene {
     pressure: Option<Tensor>,
     /// The view that was computed.
     viewed: Option<View>,
+    /// Radius of the filter.
+    radius: u32,
     steps: u64,
 }
 
 /// Jacobi iterations of a step of a fluid.
 const ITERATIONS: usize = 24;
+/// Times that a picture is painted over; later ones change little.
+const LAYERS: u64 = 8;
 
 impl Scene {
-    /// Creates a picture in its first state.
+    /// Creates the picture of an order in its first state.
     ///
     /// # Errors
-    /// Those of the device.
-    pub fn new(name: SceneName, size: Size, runtime: &Runtime) -> Result<Scene> {
-        let packs = name.packs().iter().map(PackText::load).collect::<Result<_>>()?;
-        let (state, pressure) = begin(name, size, runtime);
-        let runtime = runtime.clone();
-        Ok(Scene { name, size, packs, runtime, state, pressure, viewed: None, steps: 0 })
+    /// Those of the device, of changed packs, and of reading the user's picture.
+    pub fn new(order: &Order, size: Size, runtime: &Runtime) -> Result<Scene> {
+        let name = order.scene;
+        let own = |pack: &PackText| order.own.iter().find(|texts| texts.name == pack.name);
+        let load = |pack: &PackText| own(pack).map_or_else(|| pack.load(), Texts::load);
+        let packs = name.packs().iter().map(load).collect::<Result<_>>()?;
+        let (size, state, pressure) = match name {
+            SceneName::Photo => {
+                let photo = Photo::read(order.photo.as_deref(), runtime.device().profile())?;
+                let shape = [photo.size.height as usize, photo.size.width as usize, 4];
+                (photo.size, Tensor::from_vec(runtime, photo.pixels, shape), None)
+            }
+            _ => {
+                let (state, pressure) = begin(name, size, runtime);
+                (size, state, pressure)
+            }
+        };
+        let (runtime, radius) = (runtime.clone(), order.radius);
+        Ok(Scene { name, size, packs, runtime, state, pressure, viewed: None, radius, steps: 0 })
     }
 
     /// Returns which picture it is.
@@ -277,6 +312,11 @@ impl Scene {
             }
             SceneName::Fluid => self.fluid(pointer)?,
             SceneName::Boids | SceneName::Bodies => self.run(0, &[&self.state], &[])?,
+            SceneName::Photo if self.steps == LAYERS => return Ok(false),
+            SceneName::Photo => {
+                let radius = f64::from(self.radius);
+                self.run(0, &[&self.state], &[("radius", radius)])?
+            }
         };
         next.realize()?;
         self.state = next;
@@ -327,7 +367,7 @@ fn begin(name: SceneName, size: Size, runtime: &Runtime) -> (Tensor, Option<Tens
             let cell = |_| if random.unit() < 0.28 { 255_u32 } else { 0 };
             (Tensor::from_vec(runtime, (0..cells).map(cell).collect(), shape), None)
         }
-        SceneName::Mandelbrot => (Tensor::zeros(runtime, shape), None),
+        SceneName::Mandelbrot | SceneName::Photo => (Tensor::zeros(runtime, shape), None),
         SceneName::Fluid => {
             let field = Tensor::zeros(runtime, [shape[0], shape[1], 4]);
             (field, Some(Tensor::zeros(runtime, shape)))

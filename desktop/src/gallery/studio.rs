@@ -1,5 +1,8 @@
 //! The thread that computes pictures, on the device of the window.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::Path;
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -9,9 +12,11 @@ use warploom::provider::OpenOptions;
 use warploom::runtime::SyncMode;
 use warploom::webgpu::{Provider, wgpu};
 use warploom::{Error, Result, Runtime, Tensor};
+use warploom_core::base::platform::panic_text;
 
 use super::scenes::{Pointer, Scene, SceneName, Size, View};
-use crate::notice::Failure;
+use crate::notice::{Failure, Kind};
+use crate::packs::Texts;
 
 /// Time of the steps between two frames, so that the window keeps its rate.
 const BUDGET: Duration = Duration::from_millis(9);
@@ -19,7 +24,7 @@ const BUDGET: Duration = Duration::from_millis(9);
 const MOST: u32 = 64;
 
 /// A request of the window: compute a picture, and go on from its last state.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Order {
     /// The picture.
     pub scene: SceneName,
@@ -33,6 +38,12 @@ pub struct Order {
     pub pointer: Pointer,
     /// The view of the Mandelbrot set.
     pub view: View,
+    /// The picture that is filtered; `None` is the program's own.
+    pub photo: Option<Arc<Path>>,
+    /// Radius of the filter.
+    pub radius: u32,
+    /// Packs that the user changed.
+    pub own: Arc<Vec<Texts>>,
 }
 
 /// A computed picture.
@@ -71,9 +82,17 @@ impl Studio {
         let (orders, received) = channel();
         let (sent, frames) = channel();
         let work = move || {
-            let mut room = Room { gpu, queue, runtime: None, scene: None, per_frame: 1 };
+            let mut room =
+                Room { gpu, queue, runtime: None, scene: None, filter: None, per_frame: 1 };
             while let Ok(order) = received.recv() {
-                let frame = room.compute(order).map_err(Failure::from);
+                // Of a pack that the user changed, anything may come.
+                let frame = match catch_unwind(AssertUnwindSafe(|| room.compute(order))) {
+                    Ok(frame) => frame.map_err(Failure::from),
+                    Err(panic) => {
+                        (room.scene, room.runtime) = (None, None);
+                        Err(Failure::new(Kind::Stopped, panic_text(&*panic)))
+                    }
+                };
                 if sent.send(frame).is_err() {
                     return;
                 }
@@ -124,6 +143,8 @@ struct Room {
     /// Opened with the first order, so that windows without pictures need none.
     runtime: Option<Runtime>,
     scene: Option<Scene>,
+    /// The picture that was filtered last, and the radius.
+    filter: Option<(Option<Arc<Path>>, u32)>,
     /// Steps that fit between two frames.
     per_frame: u32,
 }
@@ -141,14 +162,21 @@ impl Room {
         };
         let profile = runtime.device().profile();
         let size = order.size.unwrap_or_else(|| Size::of(order.scene, profile));
-        let same = |scene: &Scene| scene.name() == order.scene && scene.size() == size;
-        if order.reset || !self.scene.as_ref().is_some_and(same) {
+        let same = |scene: &Scene| {
+            scene.name() == order.scene && (scene.size() == size || order.scene == SceneName::Photo)
+        };
+        let filter = (order.photo.clone(), order.radius);
+        let other = order.scene == SceneName::Photo && self.filter.as_ref() != Some(&filter);
+        if order.reset || other || !self.scene.as_ref().is_some_and(same) {
             self.scene = None;
             self.per_frame = 1;
         }
         let scene = match &mut self.scene {
             Some(scene) => scene,
-            None => self.scene.insert(Scene::new(order.scene, size, &runtime)?),
+            None => {
+                self.filter = Some(filter);
+                self.scene.insert(Scene::new(&order, size, &runtime)?)
+            }
         };
         let wanted = order.steps.unwrap_or(self.per_frame);
         let begin = Instant::now();
@@ -179,7 +207,7 @@ impl Room {
         let buffer = Provider::buffer_of(&**runtime.device(), range).ok_or_else(lost)?;
         Ok(Frame {
             scene: scene.name(),
-            size,
+            size: scene.size(),
             buffer: (buffer, range.offset, range.bytes),
             keep: scene.state().clone(),
             steps: scene.steps(),

@@ -1,11 +1,13 @@
-//! The kernels of one token: a timeline, their engines, and the plan.
+//! The kernels of one token: a timeline, their engines, and the plan, from kernel to kernel.
+
+mod details;
+mod flow;
+mod sources;
+mod timeline;
 
 use std::path::Path;
 
-use eframe::egui::{
-    self, Align2, Color32, FontId, Grid, Pos2, Rect, RichText, ScrollArea, Sense, Stroke, Ui, Vec2,
-};
-use warploom::plan::StepReport;
+use eframe::egui::{self, Color32, Grid, RichText, ScrollArea, Sense, Ui, Vec2};
 
 use crate::engine::Kernels;
 use crate::format;
@@ -15,19 +17,17 @@ use crate::look;
 use crate::notice::Failure;
 use crate::worker::Command;
 
-/// Height of a row of the timeline, in points.
-const ROW: f32 = 19.0;
-/// Rows of the timeline; later engines share the last one.
-const ROWS: usize = 8;
-
 /// The panel of kernels.
 #[derive(Default)]
 pub struct KernelsPanel {
     measured: Option<Kernels>,
+    flow: flow::Flow,
     measuring: bool,
     /// Index of the step whose details are shown.
     step: Option<usize>,
     explain: bool,
+    /// Which text of its kernel is shown.
+    source: Option<sources::Language>,
     /// Where the trace was saved.
     saved: Option<String>,
 }
@@ -49,6 +49,20 @@ impl KernelsPanel {
         self.measured.as_ref()
     }
 
+    /// Shows the details of a step; returns false if there is no such step.
+    pub fn choose(&mut self, step: usize) -> bool {
+        let steps = self.measured.as_ref().map_or(0, |kernels| kernels.report.steps.len());
+        if step < steps {
+            self.step = Some(step);
+        }
+        step < steps
+    }
+
+    /// Returns the step whose details are shown.
+    pub fn step(&self) -> Option<usize> {
+        self.step
+    }
+
     /// Receives a measurement.
     pub fn on_kernels(&mut self, kernels: Result<Box<Kernels>, Failure>) -> Option<Failure> {
         self.measuring = false;
@@ -56,6 +70,7 @@ impl KernelsPanel {
         self.saved = None;
         match kernels {
             Ok(kernels) => {
+                self.flow = flow::Flow::of(&kernels.plan);
                 self.measured = Some(*kernels);
                 None
             }
@@ -104,10 +119,9 @@ impl KernelsPanel {
             ui.add_space(4.0);
             summary(ui, kernels);
             ui.add_space(6.0);
-            if let Some(step) = timeline(ui, kernels, self.step) {
-                self.step = Some(step);
-            }
-            details(ui, kernels, self.step);
+            let chosen = timeline::ui(ui, kernels, self.step);
+            let walked = details::ui(ui, kernels, &self.flow, self.step, &mut self.source);
+            self.step = chosen.or(walked).or(self.step);
             ui.add_space(8.0);
             engines(ui, kernels);
             ui.add_space(10.0);
@@ -122,6 +136,7 @@ impl KernelsPanel {
     }
 }
 
+/// Returns the row of an engine, and its colour.
 fn color(kernels: &Kernels, engine: &str) -> (usize, Color32) {
     let at = kernels.report.engines.iter().position(|other| other.engine == engine).unwrap_or(0);
     (at, look::SERIES[at % look::SERIES.len()])
@@ -157,104 +172,6 @@ fn summary(ui: &mut Ui, kernels: &Kernels) {
             }
         });
     });
-}
-
-/// Draws the steps over time, a row for each engine. Returns the step that was clicked.
-fn timeline(ui: &mut Ui, kernels: &Kernels, shown: Option<usize>) -> Option<usize> {
-    let Some(analysis) = &kernels.report.analysis else { return None };
-    let steps = &kernels.report.steps;
-    let begin = analysis.spans.iter().map(|span| span.0).fold(f64::INFINITY, f64::min);
-    let end = analysis.spans.iter().map(|span| span.1).fold(0.0, f64::max);
-    if end <= begin || analysis.spans.len() != steps.len() {
-        return None;
-    }
-    let rows = kernels.report.engines.len().clamp(1, ROWS);
-    let size = Vec2::new(ui.available_width(), ROW * rows as f32 + 18.0);
-    let (response, painter) = ui.allocate_painter(size, Sense::click());
-    let palette = look::palette(ui);
-    let area = response.rect;
-    painter.rect_filled(area, 8.0, palette.sunken);
-    let x = |at: f64| area.left() + ((at - begin) / (end - begin)) as f32 * area.width();
-    let (pointer, mut hit) = (response.hover_pos(), None);
-    for (i, (span, step)) in analysis.spans.iter().zip(steps).enumerate() {
-        let (row, color) = color(kernels, &step.engine);
-        let top = area.top() + ROW * row.min(rows - 1) as f32 + 2.0;
-        let right = x(span.1).max(x(span.0) + 1.0);
-        let rect = Rect::from_min_max(Pos2::new(x(span.0), top), Pos2::new(right, top + ROW - 4.0));
-        painter.rect_filled(rect, 2.0, color);
-        if shown == Some(i) {
-            painter.rect_stroke(
-                rect,
-                2.0,
-                Stroke::new(2.0, palette.text),
-                egui::StrokeKind::Outside,
-            );
-        }
-        if pointer.is_some_and(|pointer| rect.expand2(Vec2::new(1.0, 2.0)).contains(pointer)) {
-            hit = Some(i);
-        }
-    }
-    let font = FontId::proportional(11.0);
-    let corner = [
-        (area.left_bottom() + Vec2::new(6.0, -2.0), Align2::LEFT_BOTTOM, "0".to_owned()),
-        (
-            area.right_bottom() + Vec2::new(-6.0, -2.0),
-            Align2::RIGHT_BOTTOM,
-            format::seconds(end - begin),
-        ),
-    ];
-    for (at, align, text) in corner {
-        painter.text(at, align, text, font.clone(), palette.faint);
-    }
-    if let Some(i) = hit {
-        let time = steps[i].measured.as_ref().map_or(0.0, |measured| measured.median);
-        let text = format!("{} · {} · {}", steps[i].engine, steps[i].label, format::seconds(time));
-        response.clone().on_hover_text_at_pointer(text);
-    }
-    hit.filter(|_| response.clicked())
-}
-
-fn details(ui: &mut Ui, kernels: &Kernels, shown: Option<usize>) {
-    let Some(step) = shown.and_then(|i| kernels.report.steps.get(i)) else {
-        ui.weak("Click a kernel for its details.");
-        return;
-    };
-    look::card(ui, |ui| {
-        ui.strong(format!("Step {}: {}", step.number, step.label));
-        Grid::new("step").num_columns(2).spacing([20.0, 3.0]).show(ui, |ui| {
-            for (name, value) in facts(step) {
-                ui.weak(name);
-                ui.add(egui::Label::new(value).wrap());
-                ui.end_row();
-            }
-        });
-        let choices = kernels.report.choices.iter();
-        if let Some(choice) = choices.into_iter().find(|choice| choice.label == step.label) {
-            ui.add(egui::Label::new(RichText::new(&choice.why).weak()).wrap());
-        }
-    });
-}
-
-fn facts(step: &StepReport) -> Vec<(&'static str, String)> {
-    let [x, y, z] = step.workgroups;
-    let mut facts = vec![
-        ("Engine", step.engine.clone()),
-        ("Kernel", step.kernel.clone()),
-        ("Tensors", step.shapes.clone()),
-        ("Workgroups", format!("{x} × {y} × {z}")),
-        ("Reads and writes", format::bytes(step.bytes as u64)),
-        ("Estimate", format::seconds(step.seconds)),
-    ];
-    if let Some(measured) = &step.measured {
-        let (min, max) = (format::seconds(measured.min), format::seconds(measured.max));
-        facts.push(("Measured", format!("{} ({min} to {max})", format::seconds(measured.median))));
-        let bandwidth = format::bytes(measured.bytes_per_s as u64);
-        facts.push((
-            "Bandwidth",
-            format!("{bandwidth}/s, {} of a copy's", format::share(measured.roof)),
-        ));
-    }
-    facts
 }
 
 fn engines(ui: &mut Ui, kernels: &Kernels) {

@@ -5,14 +5,12 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc::{Receiver, Sender, channel};
 
 use eframe::egui::Context;
-use warploom::kernel::pack::Pack;
 use warploom::provider::DeviceKind;
 use warploom::{Error, Runtime};
 use warploom_core::base::platform::panic_text;
 use warploom_testkit::pack::{self, Outcome, Row, Timing};
 
-use super::Texts;
-use crate::packs::named;
+use crate::packs::Texts;
 
 /// Measured runs of a kernel.
 const RUNS: usize = 10;
@@ -160,7 +158,7 @@ impl Room {
                 runtime
             }
         };
-        let pack = load(texts)?;
+        let pack = texts.load()?;
         let cases = pack::cases(&pack)?;
         for case in &cases {
             let (row, job) = pack::in_interpreter(&pack, case);
@@ -201,15 +199,9 @@ impl Room {
     }
 }
 
-fn load(texts: &Texts) -> warploom::Result<Pack> {
-    let mut files = vec![(texts.shader.0.as_str(), texts.shader.1.as_str())];
-    files.extend(texts.reference.iter().map(|(name, text)| (name.as_str(), text.as_str())));
-    Pack::from_sources(&named(&texts.name, &texts.manifest), &files)
-}
-
 /// Checks a text: loads the pack, and runs its cases in the interpreter.
 fn check(number: u64, texts: &Texts) -> Checked {
-    let cases = load(texts).and_then(|pack| Ok((pack::cases(&pack)?, pack)));
+    let cases = texts.load().and_then(|pack| Ok((pack::cases(&pack)?, pack)));
     let (cases, pack) = match cases {
         Ok(loaded) => loaded,
         Err(error) => {

@@ -10,44 +10,16 @@ use eframe::egui::{self, Context, Layout, Panel, RichText, ScrollArea, Ui};
 use warploom_testkit::pack::{Outcome, Row};
 
 use crate::format;
+use crate::gallery::SceneName;
 use crate::host::Host;
 use crate::look;
-use crate::packs::{self, PackText};
+use crate::packs::{self, Texts};
 use crate::worker::Devices;
 use bench::Bench;
 pub use bench::{Checked, Problem, Timed};
 
 /// Time without a key after which the text is checked.
 const STILL: Duration = Duration::from_millis(250);
-
-/// The files of a pack.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Texts {
-    /// Name of the pack.
-    pub name: String,
-    /// The manifest.
-    pub manifest: String,
-    /// Name and text of the shader.
-    pub shader: (String, String),
-    /// Name and text of the reference, if there is one.
-    pub reference: Option<(String, String)>,
-    /// Sizes with which it is timed.
-    pub sizes: &'static [(&'static str, f64)],
-}
-
-impl Texts {
-    /// Returns the files of a pack of the program.
-    pub fn of(pack: &PackText) -> Texts {
-        let own = |(name, text): (&str, &str)| (name.to_owned(), text.to_owned());
-        Texts {
-            name: pack.name.to_owned(),
-            manifest: pack.manifest.to_owned(),
-            shader: own(pack.shader),
-            reference: pack.reference.map(own),
-            sizes: pack.sizes,
-        }
-    }
-}
 
 /// A file in the editor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -95,12 +67,17 @@ impl Playground {
     pub fn open(&mut self, name: &str) -> bool {
         let pack = packs::ALL.iter().find(|pack| pack.name == name);
         if let Some(pack) = pack {
-            self.texts = Texts::of(pack);
-            self.file = File::Shader;
-            self.edited();
-            self.checked = None;
+            self.open_texts(Texts::of(pack));
         }
         pack.is_some()
+    }
+
+    /// Opens a pack with the changes that the user made to it.
+    pub fn open_texts(&mut self, texts: Texts) {
+        self.texts = texts;
+        self.file = File::Shader;
+        self.edited();
+        self.checked = None;
     }
 
     /// Replaces the first occurrence of a text in the shader; returns false if there is none.
@@ -167,35 +144,40 @@ impl Playground {
         }
     }
 
-    /// Draws the panel.
-    pub fn ui(&mut self, ui: &mut Ui, host: &Host<'_>, devices: Option<&Devices>) {
+    /// Returns the files in the editor.
+    pub fn texts(&self) -> &Texts {
+        &self.texts
+    }
+
+    /// Draws the panel. Returns whether the pack is to be shown as a picture.
+    pub fn ui(&mut self, ui: &mut Ui, host: &Host<'_>, devices: Option<&Devices>) -> bool {
         look::title(
             ui,
             "Playground",
             "A kernel pack is a WGSL shader and a manifest. It is checked as you type: by the \
              compiler, and in an interpreter that finds races and bad indices.",
         );
-        self.choice(ui);
+        let show = self.choice(ui);
         let height = (ui.available_height() * 0.36).clamp(120.0, 300.0);
         Panel::bottom("results").resizable(true).default_size(height).show(ui, |ui| {
             self.results(ui, host, devices);
         });
         egui::CentralPanel::no_frame().show(ui, |ui| self.editor(ui));
+        show
     }
 
-    fn choice(&mut self, ui: &mut Ui) {
-        ui.horizontal_wrapped(|ui| {
+    fn choice(&mut self, ui: &mut Ui) -> bool {
+        let show = ui.horizontal_wrapped(|ui| {
             let mut chosen = None;
-            egui::ComboBox::from_id_salt("pack").selected_text(&self.texts.name).show_ui(
-                ui,
-                |ui| {
-                    for pack in packs::ALL {
-                        if ui.selectable_label(pack.name == self.texts.name, pack.name).clicked() {
-                            chosen = Some(pack.name);
-                        }
+            let choice = egui::ComboBox::from_id_salt("pack").selected_text(&self.texts.name);
+            let shown = choice.show_ui(ui, |ui| {
+                for pack in packs::ALL {
+                    if ui.selectable_label(pack.name == self.texts.name, pack.name).clicked() {
+                        chosen = Some(pack.name);
                     }
-                },
-            );
+                }
+            });
+            look::name(&shown.response, egui::Role::ComboBox, "Pack");
             if let Some(name) = chosen {
                 self.open(name);
             }
@@ -215,8 +197,15 @@ impl Playground {
                 let name = self.texts.name.clone();
                 self.open(&name);
             }
+            if SceneName::of_pack(&self.texts.name).is_none() {
+                return false;
+            }
+            let ready = self.checked().is_some_and(Checked::is_right);
+            let button = ui.add_enabled(ready, egui::Button::new("Show as a picture"));
+            button.on_disabled_hover_text("Once it is checked and right").clicked()
         });
         ui.add_space(4.0);
+        show.inner
     }
 
     fn results(&mut self, ui: &mut Ui, host: &Host<'_>, devices: Option<&Devices>) {
@@ -235,11 +224,13 @@ impl Playground {
             if ui.add_enabled(ready, egui::Button::new("Run on all devices")).clicked() {
                 self.run(all.clone());
             }
-            egui::ComboBox::from_id_salt("device").selected_text(&device).show_ui(ui, |ui| {
+            let choice = egui::ComboBox::from_id_salt("device").selected_text(&device);
+            let shown = choice.show_ui(ui, |ui| {
                 for id in all {
                     ui.selectable_value(&mut self.device, Some(id.clone()), id);
                 }
             });
+            look::name(&shown.response, egui::Role::ComboBox, "Device");
             if self.running {
                 ui.spinner();
             }

@@ -13,6 +13,9 @@ use warploom_desktop::gallery::{SceneName, Size};
 use warploom_desktop::panel::PanelName;
 use warploom_desktop::script::Script;
 
+mod compare;
+mod failures;
+mod hub;
 mod render;
 
 /// Longest time that a condition may take.
@@ -106,9 +109,22 @@ fn until(window: &mut Window, what: &str, done: impl Fn(&mut App) -> bool) {
     window.run_steps(2);
 }
 
+/// Returns the path of the embedded model's file.
+fn embedded() -> PathBuf {
+    let models = Path::new(env!("CARGO_MANIFEST_DIR")).join("../models");
+    models.join("warploom-tiny-llama-Q4_K_M.gguf").canonicalize().unwrap()
+}
+
 #[track_caller]
 fn click(window: &mut Window, label: &str) {
     window.get_by_label(label).click();
+    window.run_steps(2);
+}
+
+/// Presses a button as a screen reader does, also if it lies below what is visible.
+#[track_caller]
+fn press(window: &mut Window, label: &str) {
+    window.get_by_label(label).click_accesskit();
     window.run_steps(2);
 }
 
@@ -197,40 +213,10 @@ fn an_answer_is_stopped_written_again_edited_and_branched() {
 }
 
 #[test]
-fn a_file_that_is_no_model_is_one_message_and_the_program_goes_on() {
-    let folder = folder("wrong");
-    let mut window = open(&folder, "cpu");
-    let path = folder.join("holiday.gguf");
-    std::fs::write(&path, "a picture of the sea").unwrap();
-    for (path, title) in [
-        (path, "This file is not a model that can be read"),
-        (folder.join("absent.gguf"), "A file could not be read or written"),
-    ] {
-        window.state_mut().open_file(&path);
-        until(&mut window, "a message", |app| app.notice().failure().is_some());
-        window.get_by_label(title);
-        let failure = window.state().notice().failure().unwrap().clone();
-        let name = path.file_name().unwrap().to_string_lossy().into_owned();
-        assert!(failure.message.contains(&name), "{failure:?}");
-        click(&mut window, "Details");
-        window.get_by_label_contains(&name);
-        click(&mut window, "Dismiss");
-        assert!(window.query_by_label(title).is_none());
-    }
-    click(&mut window, "What is the capital of France?");
-    assert_eq!(answered(&mut window).0, PARIS);
-    drop(window);
-    std::fs::remove_dir_all(folder).unwrap();
-}
-
-#[test]
 fn a_file_is_estimated_and_loaded_and_remembered() {
     let folder = folder("estimate");
     let mut window = open(&folder, "cpu");
-    let model = Path::new(env!("CARGO_MANIFEST_DIR"))
-        .join("../models/warploom-tiny-llama-Q4_K_M.gguf")
-        .canonicalize()
-        .unwrap();
+    let model = embedded();
     window.state_mut().open_file(&model);
     until(&mut window, "an estimate", |app| !app.is_busy());
     window.get_by_label("It fits.");
@@ -259,7 +245,7 @@ fn a_device_is_taken_away_in_the_middle_of_an_answer_which_goes_on() {
     window.run_steps(2);
     until(&mut window, "some text", |app| app.chat().tokens() >= 3);
     assert!(window.state().chat().is_answering());
-    click(&mut window, "Take it away");
+    press(&mut window, "Take it away");
     let (text, stats) = answered(&mut window);
     assert!(text.starts_with(STORY), "{text}");
     assert!(stats.starts_with("24 tokens"), "{stats}");
@@ -302,7 +288,18 @@ fn kernels_of_a_token_are_measured() {
     assert!(kernels.report.steps.iter().all(|step| step.measured.is_some()));
     assert!(kernels.explain.contains("by engine"), "{}", kernels.explain);
     let engine = kernels.report.engines[0].engine.clone();
+    let (count, last) = (kernels.report.steps.len(), kernels.report.steps.last().unwrap());
+    let label = format!("Step {}: {}", last.number, last.label);
     assert!(window.query_all_by_label(&engine).next().is_some());
+    // From the last kernel one walks to the one before, and sees its text.
+    let app = window.state_mut();
+    assert!(app.kernels_mut().choose(count - 1) && !app.kernels_mut().choose(count));
+    window.run_steps(2);
+    window.get_by_label(&label);
+    press(&mut window, "Previous");
+    assert_eq!(window.state().kernels().step(), Some(count - 2));
+    press(&mut window, "CUDA C");
+    assert!(window.query_all_by_label_contains("__global__").next().is_some());
     click(&mut window, "Save for Perfetto");
     let trace = std::fs::read_to_string(folder.join("trace.json")).unwrap();
     assert!(trace.contains("traceEvents"), "{}", &trace[..200.min(trace.len())]);
@@ -372,25 +369,6 @@ fn the_server_answers_and_so_does_the_chat_meanwhile() {
     std::fs::remove_dir_all(folder).unwrap();
 }
 
-#[test]
-fn a_damaged_file_of_settings_is_one_message() {
-    let folder = folder("settings");
-    let options = options(&folder, "cpu");
-    std::fs::write(folder.join("settings.json"), "{\"theme\": 7}").unwrap();
-    let mut window = window(options, [900.0, 1400.0], None);
-    let failure = window.state().notice().failure().unwrap().clone();
-    assert!(failure.message.contains("settings.json"), "{failure:?}");
-    until(&mut window, "the model is loaded", |app| app.loaded().is_some());
-    window.state_mut().show(PanelName::Settings);
-    window.run_steps(2);
-    click(&mut window, "Dark");
-    window.run_steps(4);
-    let saved = std::fs::read_to_string(folder.join("settings.json")).unwrap();
-    assert!(saved.contains("\"dark\""), "{saved}");
-    drop(window);
-    std::fs::remove_dir_all(folder).unwrap();
-}
-
 /// Opens a window with graphics.
 fn drawn(folder: &Path) -> (Window, RenderState) {
     let state = render::state();
@@ -413,6 +391,7 @@ fn pictures_are_drawn_from_where_they_were_computed() {
         (SceneName::Fluid, 10, Size { width: 80, height: 60 }),
         (SceneName::Boids, 10, Size { width: 256, height: 1 }),
         (SceneName::Bodies, 10, Size { width: 256, height: 1 }),
+        (SceneName::Photo, 6, Size { width: 1, height: 1 }),
     ] {
         let gallery = window.state_mut().gallery().unwrap();
         gallery.set_size(Some(size));
