@@ -230,10 +230,9 @@ fn after(
         {
             return;
         }
-        if biased {
-            fused.fusion.segments = before;
-            fused.after.clear();
-        }
+        // An epilogue that needs more buffers than a kernel can bind is left to pointwise groups.
+        fused.fusion.segments = before;
+        fused.after.clear();
     }
 }
 

@@ -81,7 +81,8 @@ impl Tensor {
     pub fn log_softmax(&self, axis: isize) -> Tensor {
         let at = here();
         let axes = Axes::from(axis);
-        let max = self.reduce(ReduceOp::Max, axes.clone(), true, at);
+        // The result does not depend on what is subtracted: gradients need not pass through it.
+        let max = self.reduce(ReduceOp::Max, axes.clone(), true, at).detach();
         let below = self.binary(BinaryOp::Sub, max.into(), at);
         let sum = below.unary(UnaryOp::Exp, at).reduce(ReduceOp::Sum, axes, true, at);
         below.binary(BinaryOp::Sub, sum.unary(UnaryOp::Log, at).into(), at)

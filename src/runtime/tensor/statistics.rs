@@ -131,7 +131,8 @@ impl Tensor {
 
     fn log_sum(&self, name: &'static str, axes: Axes, keep: bool, at: Place) -> Tensor {
         self.composed(name, at, |x| {
-            let max = x.reduce(ReduceOp::Max, axes.clone(), true, at);
+            // The result does not depend on what is subtracted: gradients need not pass through it.
+            let max = x.reduce(ReduceOp::Max, axes.clone(), true, at).detach();
             // Distances from an infinity are NaN.
             let max = max.is_finite().select(&max, 0.0);
             let sum = x.sub(&max).exp().reduce(ReduceOp::Sum, axes.clone(), keep, at);
