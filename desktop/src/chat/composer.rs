@@ -41,6 +41,8 @@ impl Chat {
                 let field = egui::ScrollArea::vertical()
                     .id_salt("message rows")
                     .max_height(if rows > 8 { 180.0 } else { f32::INFINITY })
+                    // One row is not as high as what is worth scrolling.
+                    .min_scrolled_height(0.0)
                     .show(ui, |ui| ui.add(field))
                     .inner;
                 if std::mem::take(&mut self.focus) {

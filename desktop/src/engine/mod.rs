@@ -326,6 +326,12 @@ impl Engine {
         };
         let mut session = session;
         let measured = measure(&mut session);
+        if measured.is_err() {
+            // The device may be lost, which only steps of a session notice: it is opened again.
+            drop(session);
+            self.runtime = self.place.runtime()?;
+            session = self.session(1, &mut |_, _| {})?;
+        }
         self.chat(session)?;
         measured
     }

@@ -72,7 +72,7 @@ fn a_model_that_is_too_large() {
     std::fs::remove_dir_all(folder).unwrap();
 }
 
-/// The times of kernels are not taken again on another device, as an answer is.
+/// The device is opened again, but the times of kernels are not taken again.
 #[test]
 fn a_device_that_is_lost_in_a_measurement() {
     let folder = folder("lost-kernels");
@@ -86,7 +86,6 @@ fn a_device_that_is_lost_in_a_measurement() {
     // The driver's words: an allocation on the lost device fails before the loss is reported.
     message(&mut window, "Something went wrong", "invalid");
     until(&mut window, "the end", |app| !app.is_busy());
-    // The session opens the device again for the next answer.
     goes_on(&mut window);
     drop(window);
     std::fs::remove_dir_all(folder).unwrap();
