@@ -44,9 +44,9 @@ fn index_adds(table: &mut Vec<Case>) {
         let source = b.f32("source", [r, columns]);
         // Some rows get several, some none; every seventh id lies outside.
         let id = |i: i32| {
-            if i % 7 == 6 { [-1, n as i32][i as usize % 2] } else { i * 5 % (n as i32).max(1) }
+            if i % 7 == 6 { [-1, n][i as usize % 2] } else { i * 5 % n.max(1) }
         };
-        let ids: Vec<i32> = (0..r as i32).map(id).collect();
+        let ids: Vec<i32> = (0..r).map(id).collect();
         let ids = b.i32_row("ids", &ids);
         let y = b.op(Op::IndexAdd, &[x, source, ids]);
         table.push(b.done(y));

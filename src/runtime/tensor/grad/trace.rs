@@ -40,7 +40,7 @@ pub(in crate::runtime::tensor) struct Trace {
 enum Source {
     /// A variable, by its number.
     Variable(u64),
-    Step(Step),
+    Step(Box<Step>),
 }
 
 struct Step {
@@ -70,10 +70,10 @@ impl Trace {
         if !depends || !dtype.is_float() || PAUSED.get() {
             return None;
         }
-        let inputs = inputs.iter().map(|input| Tensor::clone(input)).collect();
+        let inputs = inputs.iter().copied().cloned().collect();
         let is_spent = AtomicBool::new(false);
         let step = Step { op: op.clone(), name, at, inputs, is_spent };
-        Some(Arc::new(Trace { source: Source::Step(step) }))
+        Some(Arc::new(Trace { source: Source::Step(Box::new(step)) }))
     }
 
     /// Returns the trace of a variable's value; `None` inside of [`no_grad`].
