@@ -157,10 +157,10 @@ impl Llama {
             let k = turn(layer.k.forward(&h).reshape([count, kv_heads, head_dim]));
             let v = layer.v.forward(&h).reshape([count, kv_heads, head_dim]);
             let mixed = q.attention(&k, &v, options).reshape([count, heads * head_dim]);
-            x = x + layer.out.forward(&mixed);
+            x += layer.out.forward(&mixed);
             let h = x.rms_norm(&layer.feed_forward_norm, eps);
             let inner = layer.gate.forward(&h).silu() * layer.up.forward(&h);
-            x = x + layer.down.forward(&inner);
+            x += layer.down.forward(&inner);
         }
         let logits = x.rms_norm(&self.norm, eps).linear(&self.output);
         logits.check().map(|()| logits)

@@ -73,7 +73,7 @@ fn not_a_number_is_not_lost() {
         bools(&x.min(-1).is_nan(), &[true, false]);
         bools(&x.max(0).is_nan(), &[false, true, false]);
         bools(&x.maximum(0.0).is_nan(), &[false, true, false, false, false, false]);
-        bools(&x.minimum(&x.flip(1)).is_nan(), &[false, true, false, false, false, false]);
+        bools(&x.minimum(x.flip(1)).is_nan(), &[false, true, false, false, false, false]);
         bools(&x.clamp(-1.0, 1.0).relu().is_nan(), &[false, true, false, false, false, false]);
         bools(&x.softmax(-1).is_nan(), &[true, true, true, false, false, false]);
         assert_eq!(x.argmax(-1).to_vec::<u32>().unwrap(), [1, 2]);
