@@ -80,6 +80,7 @@ pub(super) struct State {
     /// Submits whose success no wait has confirmed yet.
     unconfirmed: Vec<(Ticket, Arc<Batch>)>,
     /// Whether the starting thread runs, and will submit what is started meanwhile.
+    #[cfg(not(target_arch = "wasm32"))]
     pub(super) is_followed: bool,
 }
 

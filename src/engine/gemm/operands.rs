@@ -39,7 +39,7 @@ pub(in crate::engine) fn in_one_launch<'a>(
     let bindings = own_reads + fusion.reads().len() + fusion.writes().len().max(1)
         - usize::from(!fusion.segments.is_empty() && fusion.writes().is_empty());
     let most = query.profile.max_storage_buffers as usize;
-    match query.is_wgsl() && bindings > most {
+    match bindings > most {
         true => Err(format!("{bindings} storage buffers, the device has {most}")),
         false => Ok(fusion),
     }

@@ -230,9 +230,10 @@ fn after(
         {
             return;
         }
-        // An epilogue that needs more buffers than a kernel can bind is left to pointwise groups.
-        fused.fusion.segments = before;
-        fused.after.clear();
+        if biased {
+            fused.fusion.segments = before;
+            fused.after.clear();
+        }
     }
 }
 
