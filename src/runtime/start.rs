@@ -3,7 +3,7 @@
 //! [`Batcher::start`] marks a thread's queue as started and wakes a thread of the batcher. After a
 //! short grace, in which a read that follows takes the work along, that thread submits it, waits for
 //! the device, and submits what was started meanwhile, until nothing is. So an idle device begins
-//! within 0.1 ms, and a busy one gets few, large submits.
+//! after the grace, and a busy one gets few, large submits.
 
 use std::sync::Arc;
 use std::thread::ThreadId;
