@@ -146,8 +146,9 @@ export class Engine extends EventTarget {
     onProgress?: (progress: ConformanceProgress) => void;
   } = {}): Promise<ConformanceReport> {
     const { device = this.info.provider, elements, onProgress } = options;
+    const limit = elements === undefined ? {} : { elements };
     return this.#connection.call(
-      "conformance", { device, elements }, onProgress ? { event: onProgress } : {});
+      "conformance", { device, ...limit }, onProgress ? { event: onProgress } : {});
   }
 
   /** Every shader text that a device of a browser can get. */
