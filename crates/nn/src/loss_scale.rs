@@ -14,7 +14,7 @@ use warploom::{DType, Result, Tensor};
 /// # let params = Params::new(&runtime, 1);
 /// # let w = params.var("w", &[4], Init::Constant(1.0))?;
 /// # let mut optimizer = Sgd::new(params.vars(), 0.1);
-/// let mut scale = LossScale::new();
+/// let mut scale = LossScale::new().with_factor(1024.0);
 /// let loss = w.value().cast(DType::F16).square().sum(..);
 /// let mut gradients = scale.scaled(&loss).backward()?;
 /// if scale.unscale(&mut gradients, &params.vars())? {
