@@ -135,9 +135,7 @@ fn a_wide_epilogue_does_not_exceed_the_buffers_of_a_kernel() {
 #[test]
 fn realized_tensors_are_computed_meanwhile() {
     on_each(|rt| {
-        if rt.sync() != SyncMode::Adaptive {
-            return;
-        }
+        assert_eq!(rt.sync(), SyncMode::Adaptive, "WARPLOOM_SYNC is set");
         let x = Tensor::rand(rt, [256, 256], 1);
         let mut y = x.matmul(&x).tanh();
         assert!(!y.is_ready());

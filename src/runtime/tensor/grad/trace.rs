@@ -1,7 +1,7 @@
 //! How a tensor was computed from variables.
 
 use std::cell::Cell;
-use std::collections::HashMap;
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -155,11 +155,11 @@ impl Step {
 /// reads them.
 pub(super) fn operands_first(root: &Tensor) -> Vec<(Tensor, Arc<Trace>)> {
     let mut order = Vec::new();
-    let mut seen: HashMap<*const Trace, ()> = HashMap::new();
+    let mut seen: HashSet<*const Trace> = HashSet::new();
     let mut stack: Vec<(Tensor, Arc<Trace>, usize)> = Vec::new();
     let mut visit = |tensor: &Tensor, stack: &mut Vec<(Tensor, Arc<Trace>, usize)>| {
         if let Some(trace) = &tensor.trace
-            && seen.insert(Arc::as_ptr(trace), ()).is_none()
+            && seen.insert(Arc::as_ptr(trace))
         {
             stack.push((tensor.clone(), trace.clone(), 0));
         }

@@ -72,7 +72,12 @@ pub(super) fn pull_back(call: &Call<'_>) -> Result<Parts> {
         }
         Op::Attention { scale, causal, window, past, .. } => {
             call.only_first(3, "the spans of attention")?;
-            let past = past.as_const().and_then(|past| i32::try_from(past).ok()).unwrap_or(0);
+            let number = past.as_const().and_then(|past| i32::try_from(past).ok());
+            let past = number.ok_or_else(|| {
+                Error::invalid(format!(
+                    "attention after {past} keys, which is no constant below 2^31"
+                ))
+            })?;
             let mask = attention::Mask { causal: *causal, window: *window, past };
             attention::attention(*scale, &mask, call)?
         }
