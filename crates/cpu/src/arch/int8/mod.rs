@@ -12,13 +12,23 @@
 mod gemm_panels;
 #[cfg(target_arch = "x86_64")]
 mod gemv;
+// As in `arch`: a module with SIMD runs with it everywhere.
+#[cfg(not(all(target_arch = "wasm32", target_feature = "simd128")))]
 mod portable;
+mod round;
+#[cfg(all(target_arch = "wasm32", target_feature = "simd128"))]
+mod simd128;
 mod staged;
 mod unpack;
 #[cfg(target_arch = "x86_64")]
 mod x86;
 
 use super::FORMATS;
+#[cfg(not(all(target_arch = "wasm32", target_feature = "simd128")))]
+use portable::ARRAYS as LAST;
+use round::round;
+#[cfg(all(target_arch = "wasm32", target_feature = "simd128"))]
+use simd128::SIMD128 as LAST;
 pub(crate) use staged::Packing;
 
 use super::formats::Block;
@@ -165,7 +175,7 @@ type RoundFn =
 
 /// Int8 function table of one instruction set.
 pub(crate) struct Int8 {
-    /// `vnni`, `avx2` or `arrays`.
+    /// `vnni`, `avx2`, `simd128` or `arrays`.
     pub(crate) name: &'static str,
     /// Product functions for each format, in the order of `Format::ALL`, and each of `WIDTHS`;
     /// `None` for plain formats.
@@ -180,7 +190,8 @@ pub(crate) struct Int8 {
     pub(crate) round: RoundFn,
 }
 
-/// Returns every int8 instruction set that this machine supports, best first; the last is `arrays`.
+/// Returns every int8 instruction set that this machine supports, best first; the last is there on
+/// every machine.
 pub(crate) fn available() -> Vec<&'static Int8> {
     let mut found = Vec::new();
     #[cfg(target_arch = "x86_64")]
@@ -199,7 +210,7 @@ pub(crate) fn available() -> Vec<&'static Int8> {
             found.push(&x86::AVX2);
         }
     }
-    found.push(&portable::ARRAYS);
+    found.push(&LAST);
     found
 }
 
@@ -208,9 +219,9 @@ pub(crate) fn beside(arch: &super::Arch) -> &'static Int8 {
     let fits = |int8: &&Int8| match arch.name {
         "avx512" => true,
         "avx2" => int8.name != "vnni",
-        _ => int8.name == "arrays",
+        _ => int8.name == LAST.name,
     };
-    available().into_iter().find(fits).unwrap_or(&portable::ARRAYS)
+    available().into_iter().find(fits).unwrap_or(&LAST)
 }
 
 /// Computes an [`IntProduct`] for one row of x, with codes that stay in registers.
@@ -320,56 +331,6 @@ unsafe fn some_runs<C: Codes, P: Coded, const COUNT: usize>(
                 Kind::Signed => C::dot_signed(*acc, codes, x, first[run]),
             };
         }
-    }
-}
-
-/// Blocks of values up to this magnitude quantise to zeros: 127 divided by a tiny value overflows.
-const TINY: f32 = 1e-30;
-
-/// Quantises `n` values to int8 and factors; the tables of factors are `apart` floats apart.
-///
-/// # Safety
-/// `x` and `codes` hold `n` values, a multiple of 32; each table of `factors` holds `n / 32`.
-#[inline(always)]
-unsafe fn round(x: *const f32, n: usize, codes: *mut i8, factors: *mut Factors, apart: usize) {
-    for block in 0..n / BLOCK {
-        // SAFETY: the block lies below n.
-        let (x, codes) = unsafe {
-            let at = block * BLOCK;
-            let x = &*x.add(at).cast::<[f32; BLOCK]>();
-            (x, &mut *codes.add(at).cast::<[i8; BLOCK]>())
-        };
-        let put = |values: [f32; TABLES]| {
-            for (table, value) in values.into_iter().enumerate() {
-                // SAFETY: as above.
-                unsafe { *factors.add(table * apart + block) = value };
-            }
-        };
-        // Compared as bits, infinities and NaN are larger than any finite value.
-        let most = x.iter().fold(0u32, |most, v| most.max(v.to_bits() & 0x7fff_ffff));
-        if most >= f32::INFINITY.to_bits() {
-            *codes = [0; BLOCK];
-            put([f32::NAN; TABLES]);
-            continue;
-        }
-        let most = f32::from_bits(most);
-        let [by, d] = if most > TINY { [127.0 / most, most / 127.0] } else { [0.0; 2] };
-        // Adding this constant drops the fraction with the right rounding and leaves the integer in
-        // the low bits. A saturating conversion would not vectorise.
-        const WHOLE: f32 = 12_582_912.0;
-        let mut whole = [0i32; BLOCK];
-        for (q, v) in whole.iter_mut().zip(x) {
-            *q = (v * by + WHOLE).to_bits().wrapping_sub(WHOLE.to_bits()) as i32;
-        }
-        for (code, q) in codes.iter_mut().zip(&whole) {
-            *code = *q as i8;
-        }
-        let mut sums = [0i32; 2];
-        for (sum, half) in sums.iter_mut().zip(whole.chunks_exact(16)) {
-            half.iter().for_each(|q| *sum += q);
-        }
-        let [first, second] = sums.map(|sum| d * sum as f32);
-        put([d, first, second, d * (sums[0] + sums[1]) as f32]);
     }
 }
 

@@ -1,5 +1,5 @@
 //! The fallback: operations on 32 codes in plain Rust, which the compiler may turn into any vector
-//! instructions (NEON, wasm, SSE2).
+//! instructions (NEON, SSE2).
 
 use super::Codes;
 
