@@ -2,11 +2,16 @@
 
 use std::borrow::Cow;
 use std::num::NonZeroU64;
+#[cfg(not(target_arch = "wasm32"))]
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use super::device::WebGpuDevice;
-use super::faults::{Faults, ScopeFuture, Scopes, panic_text, tidy};
+#[cfg(not(target_arch = "wasm32"))]
+use super::faults::panic_text;
+use super::faults::{Faults, Scopes, tidy};
+#[cfg(target_arch = "wasm32")]
+use super::parallel_request::Request;
 #[cfg(not(target_arch = "wasm32"))]
 use crate::base::platform::block_on;
 use crate::base::platform::{BROWSER, BoxFuture, ready};
@@ -54,9 +59,45 @@ struct Compiler {
 }
 
 impl Compiler {
-    /// Creates the pipeline of a kernel and awaits its errors, which are ready at once on native
-    /// builds.
-    async fn compile(&self, spec: &KernelSpec, layout: &Layout) -> Result<wgpu::ComputePipeline> {
+    /// Creates the pipeline of a kernel and returns its errors.
+    #[cfg(not(target_arch = "wasm32"))]
+    fn compile(&self, spec: &KernelSpec, layout: &Layout) -> Result<wgpu::ComputePipeline> {
+        let text = self.text(spec)?;
+        let scopes = Scopes::open(&self.gpu);
+        let build = AssertUnwindSafe(|| self.pipeline(spec, &self.module(spec, &text), layout));
+        let pipeline = catch_unwind(build).map_err(|panic| {
+            let text = panic_text(&*panic);
+            Error::compile(format!("kernel {spec}: the compiler panicked: {text}"))
+        })?;
+        self.checked(spec, block_on(scopes.close()))?;
+        Ok(pipeline)
+    }
+
+    /// Requests the pipeline of a kernel, so that the browser compiles it while others are
+    /// requested.
+    #[cfg(target_arch = "wasm32")]
+    fn request<'a>(
+        self,
+        spec: &'a KernelSpec,
+        layout: Arc<Layout>,
+    ) -> Result<impl Future<Output = Result<wgpu::ComputePipeline>> + 'a> {
+        let text = self.text(spec)?;
+        let scopes = Scopes::open(&self.gpu);
+        let module = self.module(spec, &text);
+        let requested = Request::begin(&self.gpu, || self.pipeline(spec, &module, &layout));
+        let errors = scopes.close();
+        Ok(async move {
+            let made = requested.end().await;
+            // The error of the text, before that of its pipeline, which is only that the text is
+            // invalid.
+            self.checked(spec, errors.await)?;
+            let made = made.map_err(|why| Error::compile(format!("kernel {spec}: {why}")))?;
+            Ok(made.instead(&self.gpu, || self.pipeline(spec, &module, &layout)))
+        })
+    }
+
+    /// Returns the text of a kernel that may run on this device.
+    fn text<'a>(&self, spec: &'a KernelSpec) -> Result<Cow<'a, str>> {
         let text = wgsl_of(spec, &self.profile)?;
         // wgpu does not bounds-check cooperative matrix loads and stores.
         if matches!(spec, KernelSpec::Source(_)) && text.contains("wgpu_cooperative_matrix") {
@@ -65,52 +106,50 @@ impl Compiler {
             )));
         }
         tracing::trace!("{spec}:\n{text}");
-        let build = AssertUnwindSafe(|| self.build(spec, &text, layout));
-        let (pipeline, errors) = catch_unwind(build).map_err(|panic| {
-            let text = panic_text(&*panic);
-            Error::compile(format!("kernel {spec}: the compiler panicked: {text}"))
-        })?;
-        if let Some(error) = errors.await {
-            return Err(match error {
-                wgpu::Error::OutOfMemory { .. } => {
-                    Error::compile(format!("kernel {spec}: the driver ran out of memory"))
-                }
+        Ok(text)
+    }
+
+    /// Returns the error of a kernel, and that of a lost device.
+    fn checked(&self, spec: &KernelSpec, error: Option<wgpu::Error>) -> Result<()> {
+        match error {
+            Some(wgpu::Error::OutOfMemory { .. }) => {
+                return Err(Error::compile(format!("kernel {spec}: the driver ran out of memory")));
+            }
+            Some(
                 wgpu::Error::Validation { description, .. }
-                | wgpu::Error::Internal { description, .. } => {
-                    Error::compile(format!("kernel {spec}: {}", tidy(&description)))
-                }
-            });
+                | wgpu::Error::Internal { description, .. },
+            ) => {
+                return Err(Error::compile(format!("kernel {spec}: {}", tidy(&description))));
+            }
+            None => {}
         }
         // Some drivers report a failure only as a lost device, with empty error scopes.
         let lost = self.faults.check_lost();
-        lost.map_err(|e| e.context(format!("kernel {spec}, or one compiled concurrently")))?;
-        Ok(pipeline)
+        lost.map_err(|e| e.context(format!("kernel {spec}, or one compiled concurrently")))
     }
 
-    fn build(
-        &self,
-        spec: &KernelSpec,
-        text: &str,
-        layout: &Layout,
-    ) -> (wgpu::ComputePipeline, ScopeFuture) {
-        let trusted = !matches!(spec, KernelSpec::Source(_));
-        let scopes = Scopes::open(&self.gpu);
+    fn module(&self, spec: &KernelSpec, text: &str) -> wgpu::ShaderModule {
         let descriptor = wgpu::ShaderModuleDescriptor {
             label: Some(spec.name()),
             source: wgpu::ShaderSource::Wgsl(Cow::Borrowed(text)),
         };
-        let module = if trusted {
-            // SAFETY: kernels of the catalogue and of codegen compare every index with their
-            // parameters, end their loops and never divide by zero; their tests run them this way.
-            unsafe {
-                self.gpu.create_shader_module_trusted(
-                    descriptor,
-                    wgpu::ShaderRuntimeChecks::unchecked(),
-                )
-            }
-        } else {
-            self.gpu.create_shader_module(descriptor)
-        };
+        if matches!(spec, KernelSpec::Source(_)) {
+            return self.gpu.create_shader_module(descriptor);
+        }
+        // SAFETY: kernels of the catalogue and of codegen compare every index with their
+        // parameters, end their loops and never divide by zero; their tests run them this way.
+        unsafe {
+            self.gpu
+                .create_shader_module_trusted(descriptor, wgpu::ShaderRuntimeChecks::unchecked())
+        }
+    }
+
+    fn pipeline(
+        &self,
+        spec: &KernelSpec,
+        module: &wgpu::ShaderModule,
+        layout: &Layout,
+    ) -> wgpu::ComputePipeline {
         let constants: Vec<(&str, f64)> = match spec {
             // Without a parser, the constants are set on the pipeline.
             KernelSpec::Source(source) if cfg!(not(feature = "translate")) => {
@@ -120,25 +159,24 @@ impl Compiler {
             KernelSpec::Source(_) => Vec::new(),
             KernelSpec::Asset(_) | KernelSpec::Fused(_) | KernelSpec::Routine(_) => Vec::new(),
         };
-        let pipeline = self.gpu.create_compute_pipeline(&wgpu::ComputePipelineDescriptor {
+        self.gpu.create_compute_pipeline(&wgpu::ComputePipelineDescriptor {
             label: Some(spec.name()),
             layout: Some(&layout.pipeline),
-            module: &module,
+            module,
             entry_point: Some(spec.entry()),
             compilation_options: wgpu::PipelineCompilationOptions {
                 constants: &constants,
                 // Built-in kernels write workgroup memory before they read it.
-                zero_initialize_workgroup_memory: !trusted,
+                zero_initialize_workgroup_memory: matches!(spec, KernelSpec::Source(_)),
             },
             cache: None,
-        });
-        (pipeline, scopes.close())
+        })
     }
 }
 
 impl WebGpuDevice {
-    /// Compiles a kernel. On native builds compilation starts at once on a background thread, so
-    /// kernels requested together compile in parallel; a browser compiles on its own threads.
+    /// Compiles a kernel. Compilation starts at once, on a background thread or on those of the
+    /// browser, so kernels requested together compile in parallel.
     pub(super) fn compile_kernel<'a>(&'a self, spec: &'a KernelSpec) -> BoxFuture<'a, Result<()>> {
         let layout = match self.asked(spec) {
             Ok(Some(layout)) => layout,
@@ -151,11 +189,14 @@ impl WebGpuDevice {
         #[cfg(not(target_arch = "wasm32"))]
         let pipeline = {
             let building =
-                parallel_compile::build(spec, move |spec| block_on(compiler.compile(spec, &bound)));
+                parallel_compile::build(spec, move |spec| compiler.compile(spec, &bound));
             async move { building?.wait() }
         };
         #[cfg(target_arch = "wasm32")]
-        let pipeline = async move { compiler.compile(spec, &bound).await };
+        let pipeline = {
+            let requested = compiler.request(spec, bound);
+            async move { requested?.await }
+        };
         Box::pin(async move {
             let pipeline = pipeline.await?;
             let kernel = Kernel { name: spec.name().to_owned(), pipeline, layout };

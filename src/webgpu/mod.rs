@@ -18,7 +18,7 @@
 //!   released when the device is done with it, even if prepared work still names it.
 //! - The callbacks access only the error record, never the device's state.
 //! - On native builds kernels compile on background threads. wgpu's error scopes are per thread, so
-//!   each kernel gets its own errors.
+//!   each kernel gets its own errors. A browser compiles on its own threads (`parallel_request`).
 //!
 //! WGSL of the catalogue and of `codegen` runs without bounds checks and without clearing of
 //! workgroup memory. User WGSL runs with all wgpu checks.
@@ -33,6 +33,8 @@ mod device;
 mod faults;
 #[cfg(not(target_arch = "wasm32"))]
 mod noop;
+#[cfg(target_arch = "wasm32")]
+mod parallel_request;
 
 mod prepare;
 mod profile;

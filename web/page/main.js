@@ -68,7 +68,8 @@ async function load(wanted) {
   describe();
   try {
     await before?.close();
-    const options = { signal: stop.signal, onProgress: progress };
+    const sampling = wanted.embedded ? EMBEDDED_SAMPLING : SAMPLING;
+    const options = { signal: stop.signal, onProgress: progress, first: sampling };
     const next = wanted.embedded
       ? await engine.embedded(options) : await engine.load(wanted.from, options);
     if (stop.signal.aborted) {
@@ -78,7 +79,7 @@ async function load(wanted) {
     model = next;
     wantedNow = wanted;
     if (!wanted.embedded) void navigator.storage?.persist?.();
-    chat.use(model, wanted.embedded ? EMBEDDED_SAMPLING : SAMPLING);
+    chat.use(model, sampling);
     timeline.available(true);
     describe();
     $("announcer").textContent = `${wanted.name} is ready`;

@@ -32,6 +32,9 @@ pub struct Model {
     recovered: Recoveries,
 }
 
+/// Tokens of the first prompt, whose kernels are those of every prompt of 9 to 64 tokens.
+const PROMPT: usize = 32;
+
 /// Recoveries from a lost device that JavaScript has not received yet. The callback of a session
 /// must be `Send`, which no function of JavaScript is.
 type Recoveries = Arc<Mutex<Vec<Recovered>>>;
@@ -200,8 +203,9 @@ impl Model {
     ) -> Result<Model> {
         let (busy, state) = (Cell::new(false), RefCell::default());
         let recovered = Recoveries::default();
+        let mode = load.compute.map(ComputeMode::from);
         let made = Model { runtime, model, load, busy, state, recovered };
-        let session = made.session(load.compute.map(ComputeMode::from), progress).await?;
+        let session = made.session(mode, progress).await?;
         made.give_back(State::Text(session));
         Ok(made)
     }
@@ -249,7 +253,11 @@ impl Model {
     ) -> Result<Session> {
         let runtime = self.runtime.borrow().clone();
         let recovered = self.recovered.clone();
-        let builder = Session::builder(self.model.clone())
+        let mut builder = Session::builder(self.model.clone());
+        if let Some(first) = &self.load.first {
+            builder = builder.prewarm(PROMPT, &first.sampling());
+        }
+        let builder = builder
             .runtime(runtime)
             .context(self.load.context)
             .compute(mode)

@@ -71,13 +71,15 @@ impl From<Cache> for DType {
 }
 
 /// Options of `Engine.load` and `Engine.embedded`.
-#[derive(Clone, Copy, Default, Deserialize)]
+#[derive(Default, Deserialize)]
 #[serde(default, rename_all = "camelCase", deny_unknown_fields)]
 pub(crate) struct Load {
     /// Positions of the KV cache.
     pub(crate) context: Option<usize>,
     pub(crate) compute: Option<Compute>,
     pub(crate) cache: Option<Cache>,
+    /// The options of the first text, whose kernels are compiled while the weights are uploaded.
+    pub(crate) first: Option<Generate>,
 }
 
 /// Options of `Model.generate` and `Model.chat`.

@@ -102,9 +102,9 @@ impl<'a> SessionBuilder<'a> {
     }
 
     /// Announces the first text: a prompt of `prompt_tokens` tokens, continued with this sampling.
-    /// Its plans are made and compiled on a background thread while the weights are uploaded, so
-    /// that the first token arrives sooner. Results do not depend on it. Ignored in browsers.
-    /// Default: no announcement.
+    /// Its plans are made and compiled while the weights are uploaded, on a background thread or, in
+    /// a browser, on the threads of its compiler, so that the first token arrives sooner. Results do
+    /// not depend on it. Default: no announcement.
     pub fn prewarm(mut self, prompt_tokens: usize, sampling: &Sampling) -> SessionBuilder<'a> {
         let output = sampling.output_kind();
         self.expected = Some(Expected { tokens: prompt_tokens, output });

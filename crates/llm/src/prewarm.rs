@@ -1,16 +1,15 @@
-//! Prewarming: makes the plans of the first text and compiles their kernels on a background thread
-//! while weights are uploaded.
+//! Prewarming: makes the plans of the first text and compiles their kernels while weights are
+//! uploaded, on a background thread or, in a browser, on those of the browser.
 
 use std::sync::Arc;
 
 use super::decoder::{DecoderInput, DecoderOutput};
 use super::planner::{DeviceModel, PlanKey, Ready};
-#[cfg(not(target_arch = "wasm32"))]
-use super::shape_buckets::class_of_key;
-use super::shape_buckets::{CLASSES, bucket_of};
-#[cfg(not(target_arch = "wasm32"))]
+use super::shape_buckets::{CLASSES, bucket_of, class_of_key};
 use warploom::Result;
 use warploom::provider::{DeviceKind, DeviceProfile};
+#[cfg(target_arch = "wasm32")]
+use warploom_core::base::platform::{BoxFuture, poll_once};
 
 /// The prompt length and the output that are expected of the first text of a new session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,10 +20,6 @@ pub(super) struct Expected {
     pub(super) output: DecoderOutput,
 }
 
-#[cfg_attr(
-    target_arch = "wasm32",
-    expect(dead_code, reason = "nothing is prewarmed there, see `Prewarm`")
-)]
 impl Expected {
     /// Returns the keys of the plans for the prompt, and of the plan for later tokens if that is a
     /// different one.
@@ -50,6 +45,8 @@ impl Expected {
 pub(super) struct Prewarm {
     #[cfg(not(target_arch = "wasm32"))]
     thread: Option<(std::thread::JoinHandle<Vec<Ready>>, Arc<Done>)>,
+    #[cfg(target_arch = "wasm32")]
+    compiling: Option<BoxFuture<'static, Vec<Ready>>>,
 }
 
 #[cfg(not(target_arch = "wasm32"))]
@@ -79,15 +76,45 @@ impl Prewarm {
     }
 }
 
-/// Does nothing, since a browser page has only one thread.
+/// In a browser, plans are made in place; the browser compiles while the page's worker goes on.
 #[cfg(target_arch = "wasm32")]
 impl Prewarm {
-    pub(super) fn begin(_: &Arc<DeviceModel>, _: Option<Expected>) -> Prewarm {
-        Prewarm {}
+    /// Makes plans and requests the kernels of the expected text. Errors are ignored: a plan that
+    /// failed is made again on first use.
+    pub(super) fn begin(on: &Arc<DeviceModel>, expected: Option<Expected>) -> Prewarm {
+        let on = on.clone();
+        let mut compiling = expected.map(|expected| -> BoxFuture<'static, Vec<Ready>> {
+            Box::pin(async move {
+                let device = on.runtime.device();
+                let (prompt, next) = expected.keys(device.profile());
+                let keys = prompt.into_iter().chain(next);
+                let ready: Vec<Ready> = keys.flat_map(|key| made(&on, key)).collect();
+                let kernels = ready.iter().flat_map(|ready| &ready.plan.recording.kernels);
+                let compiling: Vec<_> = kernels.map(|kernel| device.compile(kernel)).collect();
+                for compiled in compiling {
+                    let _ = compiled.await;
+                }
+                ready
+            })
+        });
+        // Up to the first kernel that is waited for: all are requested then.
+        if let Some(compiling) = &mut compiling {
+            let polled = poll_once(std::future::poll_fn(|context| {
+                std::task::Poll::Ready(compiling.as_mut().poll(context))
+            }));
+            if let Some(std::task::Poll::Ready(ready)) = polled {
+                *compiling = Box::pin(std::future::ready(ready));
+            }
+        }
+        Prewarm { compiling }
     }
 
+    /// Waits for the browser's compiler and returns the plans.
     pub(super) async fn end(self) -> Vec<Ready> {
-        Vec::new()
+        match self.compiling {
+            Some(compiling) => compiling.await,
+            None => Vec::new(),
+        }
     }
 }
 
@@ -136,22 +163,23 @@ impl Drop for DoneOnDrop {
     }
 }
 
+fn made(on: &DeviceModel, key: PlanKey) -> Result<Ready> {
+    let graph = on.graph(key.input, key.output)?;
+    let plan = on.plan(&graph, &class_of_key(key, on.cache))?;
+    Ok(Ready { key, graph, plan })
+}
+
 #[cfg(not(target_arch = "wasm32"))]
 fn ready(on: &DeviceModel, expected: Expected) -> Vec<Ready> {
     let device = on.runtime.device();
     let (prompt, next) = expected.keys(device.profile());
-    let made = |key: PlanKey| -> Result<Ready> {
-        let graph = on.graph(key.input, key.output)?;
-        let plan = on.plan(&graph, &class_of_key(key, on.cache))?;
-        Ok(Ready { key, graph, plan })
-    };
-    let mut ready: Vec<Ready> = prompt.into_iter().flat_map(made).collect();
+    let mut ready: Vec<Ready> = prompt.into_iter().flat_map(|key| made(on, key)).collect();
     // Only the kernels of the prompt: with cold caches, the first token would wait for the others
     // too.
     let kernels = ready.iter().flat_map(|ready| ready.plan.recording.kernels.clone());
     let kernels: Vec<_> = kernels.collect();
     let compiling: Vec<_> = kernels.iter().map(|kernel| device.compile(kernel)).collect();
-    ready.extend(next.map(made).into_iter().flatten());
+    ready.extend(next.and_then(|key| made(on, key).ok()));
     for compiled in compiling {
         let _ = warploom_core::base::platform::block_on(compiled);
     }
