@@ -63,8 +63,10 @@ impl Engine {
     }
 
     /// Loads a GGUF file. `options` is JSON: `{context?: number, compute?: "f32" | "int8",
-    /// cache?: "f32" | "f16"}`. `progress` receives the bytes uploaded so far and their total. The
-    /// source must stay readable until the model is freed.
+    /// cache?: "f32" | "f16", first?: {..}}`. `first` has the options of the first text, as for
+    /// [`Model::generate`]: its kernels are compiled while the weights are uploaded. `progress`
+    /// receives the bytes uploaded so far and their total. The source must stay readable until the
+    /// model is freed.
     ///
     /// # Errors
     /// Io if the source cannot be read; bad file or unsupported, naming file, field and offset, for
@@ -91,6 +93,15 @@ impl Engine {
             Some(thrown) => Err(thrown),
             None => Ok(loaded),
         }
+    }
+
+    /// Returns JSON: `{allocated, used, idle}`, the bytes of the device's buffers, of those in use
+    /// and of those that are kept for later.
+    pub fn memory(&self) -> String {
+        let runtime = self.runtime.borrow();
+        let (used, idle) = runtime.pool().usage();
+        let allocated = runtime.device().counters().allocated_bytes;
+        json!({ "allocated": allocated, "used": used, "idle": idle }).to_string()
     }
 
     /// Estimates the memory of a model on this device from the head of its file, before it is

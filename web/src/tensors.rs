@@ -10,6 +10,7 @@ use serde::Deserialize;
 use serde_json::json;
 use warploom::kernel::pack::Pack;
 use warploom::tensor::{Axes, Operand, Scalar};
+use warploom::webgpu::Provider;
 use warploom::{DType, Error, Result, Tensor};
 use wasm_bindgen::JsValue;
 use wasm_bindgen::prelude::wasm_bindgen;
@@ -146,6 +147,40 @@ impl Tensors {
         read.map_err(placeless)
     }
 
+    /// Runs what the tensors depend on, as one graph if they share operands, without a read. Their
+    /// values stay on the device.
+    ///
+    /// # Errors
+    /// As for `place`.
+    pub async fn eval(&self, ids: Vec<u32>) -> Result<(), JsValue> {
+        let tensors: Vec<Tensor> = ids.iter().map(|id| self.get(*id)).collect::<Result<_, _>>()?;
+        let tensors: Vec<&Tensor> = tensors.iter().collect();
+        let run = paced(Tensor::eval_async(&tensors)).await;
+        if let Err(error) = &run
+            && error.is_device_lost()
+        {
+            self.open_again().await;
+        }
+        run.map_err(placeless)
+    }
+
+    /// Runs what the tensor depends on, without a read. Resolves to where its elements are,
+    /// `{device, buffer, offset, size}` with the objects of WebGPU, or to null if the device is not
+    /// WebGPU's. Work that the caller submits in the same task reads the elements.
+    ///
+    /// # Errors
+    /// As for `read`; on WebGPU, errors of running it are those of a later read.
+    pub async fn place(&self, id: u32) -> Result<JsValue, JsValue> {
+        let tensor = self.get(id)?;
+        let placed = paced(placed(&tensor)).await;
+        if let Err(error) = &placed
+            && error.is_device_lost()
+        {
+            self.open_again().await;
+        }
+        placed.map_err(placeless)
+    }
+
     /// Frees tensors.
     pub fn discard(&self, ids: &[u32]) {
         let mut held = self.held.borrow_mut();
@@ -251,6 +286,30 @@ impl Tensors {
             operation.values.iter().map(|(name, value)| (name.as_str(), *value)).collect();
         Ok(Tensor::custom(pack, &tensors, &values))
     }
+}
+
+/// Runs a tensor and submits its work; returns the object of [`Tensors::place`].
+async fn placed(tensor: &Tensor) -> Result<JsValue> {
+    let runtime = tensor.runtime();
+    let Some(gpu) = Provider::gpu_of(&**runtime.device()) else { return Ok(JsValue::NULL) };
+    tensor.realize_async().await?;
+    runtime.batcher().flush()?;
+    let lost = || Error::device("the tensor has no memory on this device");
+    let range = tensor.buffer()?.ok_or_else(lost)?;
+    let buffer = Provider::buffer_of(&**runtime.device(), range).ok_or_else(lost)?;
+    let (Some(device), Some(buffer)) = (gpu.as_webgpu(), buffer.as_webgpu()) else {
+        return Err(lost());
+    };
+    let object = js_sys::Object::new();
+    let (device, buffer): (&JsValue, &JsValue) = (device, buffer);
+    let (offset, size) = ((range.offset as f64).into(), (range.bytes as f64).into());
+    for (name, value) in
+        [("device", device), ("buffer", buffer), ("offset", &offset), ("size", &size)]
+    {
+        // A new object takes every property.
+        let _ = js_sys::Reflect::set(&object, &name.into(), value);
+    }
+    Ok(object.into())
 }
 
 /// Converts an error of a tensor. Its message has the place in the engine's source that recorded

@@ -3,6 +3,7 @@ import assert from "node:assert/strict";
 import { createReadStream } from "node:fs";
 import { mkdtemp, readFile, rm, stat } from "node:fs/promises";
 import { createServer } from "node:http";
+import { createRequire } from "node:module";
 import { tmpdir } from "node:os";
 import { extname, join, normalize, sep } from "node:path";
 import { fileURLToPath } from "node:url";
@@ -136,12 +137,21 @@ const FLAGS = [
   "--disable-background-networking",
 ];
 
+/** Shows canvases of SwiftShader's devices: without a display, the browser's GPU process ends else. */
+const CANVAS = [
+  "--enable-features=Vulkan,SkiaGraphite",
+  "--use-vulkan=swiftshader",
+  "--use-angle=vulkan",
+  "--disable-vulkan-surface",
+];
+
 /** A browser with a profile of its own, so that its storage is on the disk. */
-export async function launch({ webgpu = true } = {}) {
+export async function launch({ webgpu = true, canvas = false } = {}) {
   const profile = await mkdtemp(join(tmpdir(), "warploom-web-"));
+  const flags = webgpu ? FLAGS : [...FLAGS.filter((flag) => flag !== WEBGPU), "--disable-features=WebGPU"];
   const context = await chromium.launchPersistentContext(profile, {
     executablePath: process.env.CHROMIUM ?? "/usr/bin/chromium",
-    args: webgpu ? FLAGS : [...FLAGS.filter((flag) => flag !== WEBGPU), "--disable-features=WebGPU"],
+    args: canvas ? [...flags, ...CANVAS] : flags,
   });
   const messages = [];
   context.on("console", (message) => {
@@ -167,6 +177,23 @@ export async function launch({ webgpu = true } = {}) {
     },
   };
 }
+
+/** Fails on what axe-core calls serious. */
+export async function accessible(page, state) {
+  // By the protocol, as the page's own policy allows no foreign script.
+  await page.evaluate(await axe());
+  const found = await page.evaluate(async () => {
+    const { violations } = await window.axe.run(document, { resultTypes: ["violations"] });
+    return violations.map(({ id, impact, nodes }) => ({ id, impact, at: nodes.map((n) => n.html) }));
+  });
+  const serious = found.filter(({ impact }) => impact === "serious" || impact === "critical");
+  assert.deepEqual(serious, [], state);
+}
+
+const axe = () => readFile(createRequire(import.meta.url).resolve("axe-core/axe.min.js"), "utf8");
+
+/** Leaves a picture of the page in web/tests/out. */
+export const shot = (page, name) => page.screenshot({ path: join(web, "tests", "out", `${name}.png`) });
 
 /** The real model of the tests, or null: then the test is skipped with a line that says so. */
 export async function smolLm2(t) {

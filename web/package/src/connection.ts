@@ -10,6 +10,7 @@ interface Pending {
 export interface CallOptions<C extends CallName> {
   event?: (value: Calls[C]["event"]) => void;
   signal?: AbortSignal | undefined;
+  transfer?: Transferable[];
 }
 
 /** The page's side of the worker. */
@@ -35,7 +36,7 @@ export class Connection {
   call<C extends CallName>(
     call: C,
     args: Calls[C]["args"],
-    { event, signal }: CallOptions<C> = {},
+    { event, signal, transfer }: CallOptions<C> = {},
   ): Promise<Calls[C]["result"]> {
     if (this.#ended) {
       return Promise.reject(this.#ended);
@@ -53,7 +54,7 @@ export class Connection {
         event: (value) => event?.(value as Calls[C]["event"]),
       });
       try {
-        this.#post({ id, call, args } as ToWorker);
+        this.#post({ id, call, args } as ToWorker, transfer);
       } catch (thrown) {
         settle();
         reject(new WarploomError("invalid", `${call}: ${asError(thrown).message}`));
@@ -86,9 +87,9 @@ export class Connection {
     }
   }
 
-  #post(message: ToWorker): void {
+  #post(message: ToWorker, transfer: Transferable[] = []): void {
     if (!this.#ended) {
-      this.#worker.postMessage(message);
+      this.#worker.postMessage(message, transfer);
     }
   }
 

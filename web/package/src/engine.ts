@@ -5,9 +5,10 @@ import { Model } from "./model.js";
 import { Chat } from "./openai.js";
 import { Pack } from "./pack.js";
 import type { CallName, ConformanceProgress, FileFrom, OpenedModel } from "./protocol.js";
+import { Surface } from "./surface.js";
 import { type Tensor, type TensorData, Tensors } from "./tensor.js";
 import type {
-  ConformanceReport, DType, EngineInfo, Estimate, LoadOptions, OpenOptions, Recovered,
+  ConformanceReport, DType, EngineInfo, Estimate, LoadOptions, MemoryUse, OpenOptions, Recovered,
   SessionOptions, ShaderText, StoredModel,
 } from "./types.js";
 
@@ -130,12 +131,48 @@ export class Engine extends EventTarget {
     return this.#tensors.one("eye", [], { numbers: [n] });
   }
 
+  /**
+   * Computes tensors together, without a read; their values stay on the device. What is computed
+   * from them later starts there, and does not compute them again.
+   */
+  async eval(...tensors: readonly Tensor[]): Promise<void> {
+    const ids = tensors.map((tensor) => tensor.numberIn(this.#tensors));
+    await this.#connection.call("eval", { ids });
+  }
+
+  /** Runs `make`, and frees the tensors that it made but those that it returns, alone or in an array. */
+  tidy<T extends Tensor | readonly Tensor[] | void>(make: () => T): T {
+    return this.#tensors.tidy(make);
+  }
+
   /** Reads and checks a kernel pack: the text of its pack.toml, and its files by name. */
   async pack(pack: { manifest: string; files: Readonly<Record<string, string>> }): Promise<Pack> {
     const to = this.#tensors.number();
     const info = await this.#connection.call(
       "pack", { to, manifest: pack.manifest, files: Object.entries(pack.files) });
     return new Pack(this.#tensors, to, info);
+  }
+
+  /**
+   * Takes a canvas, on which nothing has been drawn yet, to draw tensors on it. On WebGPU the canvas
+   * reads the memory in which they were computed.
+   */
+  async surface(canvas: HTMLCanvasElement): Promise<Surface> {
+    const to = this.#tensors.number();
+    let offscreen: OffscreenCanvas;
+    try {
+      offscreen = canvas.transferControlToOffscreen();
+    } catch (thrown) {
+      throw new WarploomError("invalid", `surface: ${(thrown as Error).message}`);
+    }
+    const { readback } = await this.#connection.call(
+      "surface", { to, canvas: offscreen }, { transfer: [offscreen] });
+    return new Surface(this.#tensors, to, readback);
+  }
+
+  /** How much memory the engine takes now, of the device and of its worker. */
+  memory(): Promise<MemoryUse> {
+    return this.#connection.call("memory", null);
   }
 
   /** Runs the conformance table on a device of this browser. With `elements`, cases in which a

@@ -2,9 +2,9 @@
 // carry the same id.
 import type { WireError } from "./errors.js";
 import type {
-  ConformanceReport, DType, EngineInfo, Estimate, Explanation, GenerateOptions, Message, ModelInfo,
-  OpenOptions, PackInfo, Progress, Recovered, Result, SessionOptions, ShaderText, StoredModel,
-  TensorInfo,
+  ConformanceReport, DType, EngineInfo, Estimate, Explanation, GenerateOptions, MemoryUse, Message,
+  ModelInfo, OpenOptions, PackInfo, Progress, Recovered, Result, SessionOptions, ShaderText,
+  StoredModel, TensorInfo,
 } from "./types.js";
 
 /** Options of `generate` and `chat` that can be sent. */
@@ -28,6 +28,7 @@ export type Recording =
   | { create: number; words: Uint32Array<ArrayBuffer>; dtype: DType; shape: number[] }
   | { to: number[]; operation: string }
   | { discard: number[] }
+  | { discardSurface: number }
   | { discardPack: number };
 
 export interface ConformanceProgress {
@@ -64,6 +65,10 @@ export interface Calls {
   explain: { args: { handle: number; runs: number }; event: never; result: Explanation };
   tensorInfo: { args: { id: number }; event: never; result: TensorInfo };
   tensorData: { args: { id: number }; event: never; result: Uint8Array<ArrayBuffer> };
+  eval: { args: { ids: number[] }; event: never; result: null };
+  /** Takes the canvas; `readback` says whether frames are copied through memory. */
+  surface: { args: { to: number; canvas: OffscreenCanvas }; event: never; result: { readback: boolean } };
+  draw: { args: { surface: number; id: number }; event: never; result: null };
   pack: {
     args: { to: number; manifest: string; files: [string, string][] };
     event: never;
@@ -71,6 +76,7 @@ export interface Calls {
   };
   closeModel: { args: { handle: number }; event: never; result: null };
   close: { args: null; event: never; result: null };
+  memory: { args: null; event: never; result: MemoryUse };
   models: { args: null; event: never; result: StoredModel[] };
   remove: { args: { name: string }; event: never; result: boolean };
   conformance: {

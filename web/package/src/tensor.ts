@@ -30,6 +30,8 @@ interface Arguments {
 export class Tensors {
   readonly connection: Connection;
   readonly #lost: FinalizationRegistry<number>;
+  /** Tensors that were made in the calls of `tidy` that run. */
+  readonly #tidied: Tensor[][] = [];
   #next = 1;
 
   constructor(connection: Connection) {
@@ -47,6 +49,27 @@ export class Tensors {
 
   hold(tensor: Tensor, id: number): void {
     this.#lost.register(tensor, id, tensor);
+    this.#tidied.at(-1)?.push(tensor);
+  }
+
+  tidy<T extends Tensor | readonly Tensor[] | void>(make: () => T): T {
+    const made: Tensor[] = [];
+    this.#tidied.push(made);
+    let kept: readonly Tensor[] = [];
+    try {
+      const result = make();
+      kept = result instanceof Tensor ? [result] : (result as readonly Tensor[] | undefined) ?? [];
+      return result;
+    } finally {
+      this.#tidied.pop();
+      for (const tensor of made) {
+        if (kept.includes(tensor)) {
+          this.#tidied.at(-1)?.push(tensor);
+        } else {
+          tensor.dispose();
+        }
+      }
+    }
   }
 
   release(tensor: Tensor): void {

@@ -69,6 +69,21 @@ export interface SessionOptions {
   compute?: "f32" | "int8";
   /** Element type of the KV cache. */
   cache?: "f32" | "f16";
+  /**
+   * Options of the first text. Its kernels are compiled while the weights are uploaded, so that its
+   * first token comes sooner; other options are possible then, too.
+   */
+  first?: Omit<GenerateOptions, "signal" | "onPrompt">;
+}
+
+/** Bytes of memory. */
+export interface MemoryUse {
+  /** Buffers on the device: those in use, those kept for later, and all of them. */
+  used: number;
+  idle: number;
+  allocated: number;
+  /** The memory of the WebAssembly module, which never shrinks. */
+  wasm: number;
 }
 
 export interface LoadOptions extends SessionOptions {

@@ -8,6 +8,7 @@ import { cancelled, fileAddress } from "./http.js";
 import {
   BlobSource, type OpenSource, downloadBlob, openStored, withParts,
 } from "./sources.js";
+import { Surface } from "./surface.js";
 import { listModels, nameOf, openFolder, removeModel } from "./storage.js";
 
 export interface Context {
@@ -39,6 +40,8 @@ export class Host {
   readonly #models = new Map<number, Held>();
   #engine: BackendEngine | null = null;
   #tensors: BackendTensors | null = null;
+  #memory: WebAssembly.Memory | null = null;
+  readonly #surfaces = new Map<number, Surface>();
   #opening: Promise<unknown> = Promise.resolve();
   #next = 1;
 
@@ -60,6 +63,8 @@ export class Host {
       tensors.record(Uint32Array.from(record.to), record.operation);
     } else if ("discard" in record) {
       tensors.discard(Uint32Array.from(record.discard));
+    } else if ("discardSurface" in record) {
+      this.#surfaces.delete(record.discardSurface);
     } else {
       tensors.discardPack(record.discardPack);
     }
@@ -75,7 +80,8 @@ export class Host {
 
   readonly #handlers: Handlers = {
     open: async (args) => {
-      await this.#backend.default({ module_or_path: this.#files.wasm });
+      const { memory } = await this.#backend.default({ module_or_path: this.#files.wasm });
+      this.#memory = memory;
       this.#engine = await this.#backend.Engine.open(JSON.stringify(args));
       this.#tensors = this.#engine.tensors?.() ?? null;
       return JSON.parse(this.#engine.info());
@@ -100,6 +106,24 @@ export class Host {
       JSON.parse(await model.explain(JSON.stringify({ runs })))),
     tensorInfo: async ({ id }) => JSON.parse(present(this.#tensors, "tensors").info(id)),
     tensorData: ({ id }) => present(this.#tensors, "tensors").read(id),
+    eval: async ({ ids }) => {
+      await present(this.#tensors, "tensors").eval(Uint32Array.from(ids));
+      return null;
+    },
+    surface: async ({ to, canvas }) => {
+      present(this.#tensors, "surfaces");
+      const readback = JSON.parse(this.#opened().info()).provider !== "webgpu";
+      this.#surfaces.set(to, new Surface(canvas, readback));
+      return { readback };
+    },
+    draw: async ({ surface, id }) => {
+      const found = this.#surfaces.get(surface);
+      if (!found) {
+        throw new WarploomError("invalid", "draw: the surface is disposed");
+      }
+      await found.draw(present(this.#tensors, "surfaces"), id);
+      return null;
+    },
     pack: async ({ to, manifest, files }) => JSON.parse(
       present(this.#tensors, "kernel packs").pack(to, manifest, JSON.stringify(files))),
     closeModel: ({ handle }) => this.#queued(handle, async (held) => {
@@ -109,6 +133,10 @@ export class Host {
       return null;
     }),
     close: async () => null,
+    memory: async () => ({
+      ...JSON.parse(this.#opened().memory()),
+      wasm: this.#memory?.buffer.byteLength ?? 0,
+    }),
     models: () => listModels(),
     remove: ({ name }, { signal }) => removeModel(name, signal),
     conformance: async ({ device, elements }, { event }) => JSON.parse(
