@@ -1,7 +1,7 @@
 // The package as others get it: `npm pack`, then used from a plain page and from another origin.
 import assert from "node:assert/strict";
 import { execFileSync } from "node:child_process";
-import { copyFile, mkdir, mkdtemp, rm, stat, writeFile } from "node:fs/promises";
+import { cp, mkdtemp, rm, stat, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { after, before, test } from "node:test";
@@ -55,10 +55,11 @@ test("the tarball has what it needs and nothing else", async () => {
   for (const name of ["README.md", "LICENSE-MIT", "LICENSE-APACHE", "dist/index.js", "dist/index.d.ts",
     "dist/worker.js", "dist/worker-full.js", "dist/wasm/warploom_web_bg.wasm",
     "dist/full/warploom_web_bg.wasm", "dist/model/warploom-tiny-llama-Q4_K_M.gguf",
-    "dist/vendor/LICENSE"]) {
+    "dist/vendor/LICENSE", "examples/page/index.html", "examples/kernel/index.html",
+    "examples/vite/main.ts"]) {
     assert.ok(names.includes(name), name);
   }
-  assert.deepEqual(names.filter((name) => /node_modules|^src|tsconfig|\.map$/.test(name)), []);
+  assert.deepEqual(names.filter((name) => /node_modules|^src|^tsconfig|\.map$/.test(name)), []);
   console.log(`web: package of ${packed.size} bytes, with the embedded model`);
 });
 
@@ -82,23 +83,58 @@ test("a page uses the tarball from another origin, as from a CDN", async (t) => 
   assert.ok(cdn.requests.some((path) => path.endsWith(".wasm")));
 });
 
-test("an empty Vite project builds with the tarball, and runs", { timeout: 240_000 }, async (t) => {
+/** Opens a page and collects its errors. */
+async function visit(t, url) {
+  const page = await browser.context.newPage();
+  t.after(() => page.close());
+  const errors = [];
+  page.on("pageerror", (error) => errors.push(String(error)));
+  await page.goto(url);
+  const until = (check, ...args) => page.waitForFunction(check, args, { timeout: 60_000 })
+    .catch(async (error) => assert.fail(`${errors.join("\n") || error}: ${await page.textContent("#state")}`));
+  return { page, until };
+}
+
+test("the example without a bundler writes a text", async (t) => {
+  const site = await serveFolders({ "/": join(folder, "package") });
+  t.after(() => site.close());
+  const { page, until } = await visit(t, `${site.origin}/examples/page/index.html`);
+  await until(() => !document.getElementById("write").disabled);
+  await page.click("#write");
+  await until(() => /\d+ tokens in/.test(document.getElementById("state").textContent));
+  assert.match(await page.textContent("#text"), /^Once upon a time.{20}/s);
+});
+
+test("the example of tensors and a kernel draws frames", async (t) => {
+  const site = await serveFolders({ "/": join(folder, "package") });
+  t.after(() => site.close());
+  const { page, until } = await visit(t, `${site.origin}/examples/kernel/index.html`);
+  await until(() => /^frame [3-9]/.test(document.getElementById("state").textContent));
+  const colours = await page.evaluate(async () => {
+    const picture = await createImageBitmap(document.getElementById("canvas"));
+    const copy = new OffscreenCanvas(picture.width, picture.height).getContext("2d");
+    copy.drawImage(picture, 0, 0);
+    const { data } = copy.getImageData(0, 0, picture.width, picture.height);
+    return new Set(new Uint32Array(data.buffer)).size;
+  });
+  assert.ok(colours > 50, `${colours} colours`);
+});
+
+test("the example with Vite is checked, builds with the tarball, and answers", { timeout: 240_000 }, async (t) => {
   const project = join(folder, "vite");
-  await mkdir(project);
-  await writeFile(join(project, "package.json"), '{"name":"plain","private":true,"type":"module"}');
+  await cp(join(folder, "package", "examples", "vite"), project, { recursive: true });
   const inProject = (command, ...args) =>
     execFileSync(command, args, { cwd: project, stdio: "pipe", encoding: "utf8" });
-  inProject("npm", "install", "--silent", "--no-audit", "--no-fund", "vite@8.4.0",
-    join(folder, packed.filename));
-  const [head, program] = PLAIN("warploom").split("<script type=module>");
-  await writeFile(join(project, "index.html"), `${head}<script type=module src="/main.js"></script>`);
-  await writeFile(join(project, "main.js"), program.replace("</script>", ""));
-  inProject("npx", "vite", "build", "--base", "./");
-  const built = join(project, "dist");
-  await copyFile(join(built, "index.html"), join(built, "plain.html"));
-  const site = await serveFolders({ "/": built });
+  // The tarball in the place of the registry's package.
+  inProject("npm", "install", "--silent", "--no-audit", "--no-fund", join(folder, packed.filename));
+  inProject("npm", "run", "build");
+  const site = await serveFolders({ "/": join(project, "dist") });
   t.after(() => site.close());
-  await run(site.origin);
+  const { page, until } = await visit(t, `${site.origin}/index.html`);
+  await until(() => !document.getElementById("send").disabled);
+  await page.click("#send");
+  await until(() => /\d+ tokens in/.test(document.getElementById("state").textContent));
+  assert.match(await page.textContent("#messages"), /user: What is the capital of France\?assistant: .*Paris/s);
   assert.ok(site.requests.some((path) => /\/assets\/worker-.*\.js$/.test(path)), site.requests.join());
   assert.ok(site.requests.some((path) => path.endsWith(".wasm")));
 });
@@ -120,6 +156,11 @@ test("the types fit a strict program", async (t) => {
     const [made] = pack.run([engine.tensor([[1, 2]]).matmul(engine.ones([2, 2]))], { n: 2 });
     const values: ArrayLike<number> | undefined = await made?.softmax(-1).data();
     const { text, report } = await model.explain({ runs: 1 });
+    const surface = await engine.surface(document.createElement("canvas"));
+    await surface.draw(engine.tidy(() => engine.ones([2, 2], "u32").mul(255)));
+    const { allocated, wasm } = await engine.memory();
+    await engine.eval(engine.zeros([1]));
+    void [surface.readback, allocated + wasm, await engine.embedded({ first: { temperature: 0 } })];
     engine.addEventListener("recovered", (event) => { void event; });
     // @ts-expect-error: the axis is missing
     void made?.argmax();
