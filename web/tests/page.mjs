@@ -1,24 +1,21 @@
 // The page as a person uses it: chat, stop, other models, errors, keyboard, accessibility, offline.
 // Screenshots of its states are left in web/tests/out.
 import assert from "node:assert/strict";
-import { mkdir, readFile } from "node:fs/promises";
-import { createRequire } from "node:module";
+import { readFile } from "node:fs/promises";
 import { join } from "node:path";
 import { after, before, test } from "node:test";
-import { launch, repository, serveFile, serveFolders, web } from "./lib.mjs";
+import { accessible, launch, repository, serveFile, serveFolders, shot, web } from "./lib.mjs";
 
 const MODEL = join(repository, "models", "warploom-tiny-llama-Q4_K_M.gguf");
 /** Of other sizes, so that it does not fit into the memory that the first model leaves. */
 const OTHER = join(repository, "models", "warploom-tiny-bitnet-TQ2_0.gguf");
 const SIZES = { phone: { width: 390, height: 844 }, desktop: { width: 1280, height: 800 } };
 
-let site, browser, axe;
+let site, browser;
 
 before(async () => {
   site = await serveFolders({ "/": join(web, "site") });
   browser = await launch();
-  axe = await readFile(createRequire(import.meta.url).resolve("axe-core/axe.min.js"), "utf8");
-  await mkdir(join(web, "tests", "out"), { recursive: true });
 });
 
 after(async () => {
@@ -56,20 +53,6 @@ const ready = (page) => page.waitForSelector("#suggestions button:not(:disabled)
 
 const answered = (page) => page.waitForSelector(".message.assistant .actions", { timeout: 120_000 });
 
-/** Fails on what axe-core calls serious. */
-async function accessible(page, state) {
-  // By the protocol, as the page's own policy allows no foreign script.
-  await page.evaluate(axe);
-  const found = await page.evaluate(async () => {
-    const { violations } = await window.axe.run(document, { resultTypes: ["violations"] });
-    return violations.map(({ id, impact, nodes }) => ({ id, impact, at: nodes.map((n) => n.html) }));
-  });
-  const serious = found.filter(({ impact }) => impact === "serious" || impact === "critical");
-  assert.deepEqual(serious, [], state);
-}
-
-const shot = (page, name) => page.screenshot({ path: join(web, "tests", "out", `${name}.png`) });
-
 for (const [size, scheme] of [["phone", "light"], ["phone", "dark"], ["desktop", "light"], ["desktop", "dark"]]) {
   test(`chat on a ${size} in ${scheme} colours`, async (t) => {
     const page = await visit(t, size, scheme);
@@ -94,7 +77,7 @@ for (const [size, scheme] of [["phone", "light"], ["phone", "dark"], ["desktop",
   });
 }
 
-test("no request leaves the origin, and the page's thread stays free", async (t) => {
+test("no request leaves the origin, and the first token comes soon while the page's thread stays free", async (t) => {
   const foreign = [];
   const note = (request) => {
     if (!request.url().startsWith(site.origin) && !/^(data|blob):/.test(request.url())) {
@@ -103,19 +86,75 @@ test("no request leaves the origin, and the page's thread stays free", async (t)
   };
   browser.context.on("request", note);
   t.after(() => browser.context.off("request", note));
-  const page = await visit(t);
-  await page.evaluate(() => {
-    window.longTasks = [];
-    new PerformanceObserver((list) => {
-      window.longTasks.push(...list.getEntries().map(({ duration }) => duration));
-    }).observe({ type: "longtask" });
-  });
-  await page.click("#suggestions button");
-  await answered(page);
-  const long = await page.evaluate(() => window.longTasks);
-  console.log(`web: tasks over 50 ms of the page's thread during an answer: ${JSON.stringify(long)}`);
+  // Of some visits the best counts: the machine may be busy with something else.
+  const visits = [];
+  for (let i = 0; i < 3; i += 1) {
+    const page = await browser.context.newPage();
+    await page.addInitScript(() => {
+      window.longTasks = [];
+      new PerformanceObserver((list) => {
+        window.longTasks.push(...list.getEntries().map(({ duration }) => duration));
+      }).observe({ type: "longtask", buffered: true });
+      // Asks as soon as the page lets one.
+      const watch = new MutationObserver(() => {
+        const [button] = document.querySelectorAll("#suggestions button:not(:disabled)");
+        if (button && !window.asked) {
+          window.asked = true;
+          button.click();
+        }
+        if (document.querySelector(".message.assistant .text")?.textContent && !window.first) {
+          window.first = performance.now();
+        }
+      });
+      watch.observe(document, { subtree: true, childList: true, attributes: true, characterData: true });
+    });
+    await page.goto(`${site.origin}/`);
+    await answered(page);
+    visits.push(await page.evaluate(() => ({ first: window.first, long: window.longTasks })));
+    await page.close();
+  }
+  console.log(`web: milliseconds from the address to the first token, and tasks of the page's thread over 50 ms: `
+    + JSON.stringify(visits.map(({ first, long }) => [Math.round(first), ...long])));
   assert.deepEqual(foreign, []);
-  assert.ok(long.every((duration) => duration < 250), `${long}`);
+  assert.ok(visits.some(({ first }) => first < 3000), "the first token comes after 3 s");
+  assert.ok(visits.some(({ long }) => long.length === 0), "the page's thread is not free");
+});
+
+test("a full disk is said, and the chat goes on", async (t) => {
+  const server = await serveFile(MODEL, "large.gguf");
+  t.after(() => server.close());
+  // An origin of its own, which has stored nothing.
+  const own = await serveFolders({ "/": join(web, "site") });
+  t.after(() => own.close());
+  const page = await browser.context.newPage();
+  t.after(() => page.close());
+  await page.setViewportSize(SIZES.phone);
+  await page.goto(`${own.origin}/`);
+  await ready(page);
+  await page.fill("#prompt", "Who are you?");
+  await page.click("#send");
+  await answered(page);
+  const before = await page.textContent(".message.assistant .text");
+  const session = await browser.context.newCDPSession(page);
+  const { usage } = await page.evaluate(() => navigator.storage.estimate());
+  await session.send("Storage.overrideQuotaForOrigin", { origin: own.origin, quotaSize: usage + 2_000_000 });
+  await page.click("#model-button");
+  await page.fill("#address", server.url);
+  await page.press("#address", "Enter");
+  await page.waitForSelector("#estimate dl");
+  await page.click("#estimate button");
+  await page.waitForSelector("#notice:not([hidden])", { timeout: 60_000 });
+  assert.match(await page.textContent("#notice"), /storage is full.*more are needed.*Remove a stored model/s);
+  await accessible(page, "a full disk");
+  await shot(page, "phone-light-disk-full");
+  assert.equal(await page.textContent(".message.assistant .text"), before);
+  await page.click("#notice-action");
+  await page.waitForFunction(() =>
+    document.getElementById("model-name").textContent === "Built-in story model"
+    && document.getElementById("device").textContent.includes("weights"));
+  await page.fill("#prompt", "What is the capital of France?");
+  await page.click("#send");
+  await page.waitForSelector(".message:nth-child(4) .actions", { timeout: 120_000 });
 });
 
 test("an answer is stopped by the button and by Escape, and the chat goes on", async (t) => {
