@@ -14,10 +14,11 @@ const ONE_BY_ONE = `
 GPUDevice.prototype.createComputePipelineAsync = async function (descriptor) {
   return GPUDevice.prototype.createComputePipeline.call(this, descriptor);
 };
-await import("/package/worker.js");
 `;
-const site = await serveFolders({ "/package/": join(web, "package", "dist") },
-  { texts: { "/one-by-one.js": ONE_BY_ONE } });
+const site = await serveFolders({ "/package/": join(web, "package", "dist") }, { texts: {
+  "/hook.js": ONE_BY_ONE,
+  "/one-by-one.js": 'import "/hook.js"; import "/package/worker.js";',
+} });
 console.log(`web: ${cpus()[0].model}, ${cpus().length} cores, load ${loadavg()[0].toFixed(2)}`);
 for (let round = 0; round < rounds; round += 1) {
   for (const [name, workerUrl, first] of [

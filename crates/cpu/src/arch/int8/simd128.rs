@@ -1,7 +1,8 @@
 //! Int8 products in WebAssembly's vectors of 16 bytes. A module has them everywhere or not at all,
-//! so that their instructions need no detection. With relaxed SIMD (the crate's feature), 16 products
-//! and their sums by fours are one instruction; without it they are two products of eight 16-bit
-//! numbers.
+//! so that their instructions need no detection. 16 products and their sums by fours are two products
+//! of eight 16-bit numbers. With relaxed SIMD they would be one instruction, and answers an eighth
+//! faster (SmolLM2 in Q4_1, Chromium 156), but a browser without it refuses the whole module: that
+//! takes a second one.
 
 use std::arch::wasm32::*;
 
@@ -13,15 +14,6 @@ use super::Codes;
 pub(super) struct Pair;
 
 /// Returns four sums of four products each, of codes of 0 to 127 and signed bytes.
-#[cfg(feature = "relaxed-simd")]
-#[inline(always)]
-fn products(w: v128, x: v128, sums: v128) -> v128 {
-    // Codes below 128 and sums of two products below 2^15 have one meaning on every machine.
-    i32x4_relaxed_dot_i8x16_i7x16_add(x, w, sums)
-}
-
-/// Returns four sums of four products each, of codes of 0 to 127 and signed bytes.
-#[cfg(not(feature = "relaxed-simd"))]
 #[inline(always)]
 fn products(w: v128, x: v128, sums: v128) -> v128 {
     let low = i32x4_dot_i16x8(u16x8_extend_low_u8x16(w), i16x8_extend_low_i8x16(x));
@@ -30,16 +22,6 @@ fn products(w: v128, x: v128, sums: v128) -> v128 {
 }
 
 /// Same as [`products`], with codes of -127 to 127.
-#[cfg(feature = "relaxed-simd")]
-#[inline(always)]
-fn signed_products(w: v128, x: v128, sums: v128) -> v128 {
-    // The sign moves to x, which is never -128.
-    let sign = i8x16_shr(w, 7);
-    products(i8x16_abs(w), i8x16_sub(v128_xor(x, sign), sign), sums)
-}
-
-/// Same as [`products`], with codes of -127 to 127.
-#[cfg(not(feature = "relaxed-simd"))]
 #[inline(always)]
 fn signed_products(w: v128, x: v128, sums: v128) -> v128 {
     let low = i32x4_dot_i16x8(i16x8_extend_low_i8x16(w), i16x8_extend_low_i8x16(x));
@@ -220,8 +202,4 @@ impl Codes for Pair {
     }
 }
 
-super::table!(
-    SIMD128, "simd128", Pair,
-    [#[cfg_attr(feature = "relaxed-simd", target_feature(enable = "relaxed-simd"))]],
-    true, None, None, [1, 1, 2, 2]
-);
+super::table!(SIMD128, "simd128", Pair, [], true, None, None, [1, 1, 2, 2]);
