@@ -68,8 +68,7 @@ async function load(wanted) {
   describe();
   try {
     await before?.close();
-    const sampling = wanted.embedded ? EMBEDDED_SAMPLING : SAMPLING;
-    const options = { signal: stop.signal, onProgress: progress, first: sampling };
+    const options = { signal: stop.signal, onProgress: progress };
     const next = wanted.embedded
       ? await engine.embedded(options) : await engine.load(wanted.from, options);
     if (stop.signal.aborted) {
@@ -79,7 +78,7 @@ async function load(wanted) {
     model = next;
     wantedNow = wanted;
     if (!wanted.embedded) void navigator.storage?.persist?.();
-    chat.use(model, sampling);
+    chat.use(model, wanted.embedded ? EMBEDDED_SAMPLING : SAMPLING);
     timeline.available(true);
     describe();
     $("announcer").textContent = `${wanted.name} is ready`;

@@ -87,10 +87,13 @@ impl Prewarm {
             Box::pin(async move {
                 let device = on.runtime.device();
                 let (prompt, next) = expected.keys(device.profile());
-                let keys = prompt.into_iter().chain(next);
-                let ready: Vec<Ready> = keys.flat_map(|key| made(&on, key)).collect();
-                let kernels = ready.iter().flat_map(|ready| &ready.plan.recording.kernels);
-                let compiling: Vec<_> = kernels.map(|kernel| device.compile(kernel)).collect();
+                let mut ready: Vec<Ready> =
+                    prompt.into_iter().flat_map(|key| made(&on, key)).collect();
+                // Only those of the prompt, as on the thread.
+                let kernels = ready.iter().flat_map(|ready| ready.plan.recording.kernels.clone());
+                let kernels: Vec<_> = kernels.collect();
+                let compiling: Vec<_> = kernels.iter().map(|k| device.compile(k)).collect();
+                ready.extend(next.and_then(|key| made(&on, key).ok()));
                 for compiled in compiling {
                     let _ = compiled.await;
                 }

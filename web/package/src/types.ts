@@ -70,8 +70,8 @@ export interface SessionOptions {
   /** Element type of the KV cache. */
   cache?: "f32" | "f16";
   /**
-   * Options of the first text. Its kernels are compiled while the weights are uploaded, so that its
-   * first token comes sooner; other options are possible then, too.
+   * Options of the first text. The kernels of its prompt are compiled while the weights are uploaded,
+   * and the load ends when they are ready; other options are possible then, too.
    */
   first?: Omit<GenerateOptions, "signal" | "onPrompt">;
 }
