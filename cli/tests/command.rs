@@ -290,6 +290,7 @@ fn quantize_writes_a_file_and_reports_errors() {
 #[cfg(unix)]
 #[test]
 fn quantize_leaves_nothing_when_it_is_ended() {
+    use std::os::unix::process::CommandExt;
     use warploom_models::gguf::{Value, Writer};
     let folder = std::env::temp_dir().join(format!("warploom-ended-{}", std::process::id()));
     std::fs::create_dir_all(&folder).unwrap();
@@ -304,14 +305,22 @@ fn quantize_leaves_nothing_when_it_is_ended() {
     std::fs::File::options().write(true).open(&input).unwrap().set_len(bytes).unwrap();
     let parts = || std::fs::read_dir(&folder).unwrap().count();
     for (signal, before) in [("-TERM", ""), ("-HUP", ""), ("-TERM", "trap '' HUP; ")] {
-        let mut child = Command::new("sh")
+        let mut command = Command::new("sh");
+        command
             .args(["-c", &format!("{before}exec \"$@\""), "sh", env!("CARGO_BIN_EXE_warploom")])
             .arg("quantize")
             .args([&input, &output])
             .args(["--type", "Q4_K", "--threads", "1"])
-            .stderr(Stdio::piped())
-            .spawn()
-            .unwrap();
+            .stderr(Stdio::piped());
+        // SAFETY: `signal` may be called between fork and exec. Tests under `nohup` ignore hangups,
+        // which a child would inherit.
+        unsafe {
+            command.pre_exec(|| {
+                libc::signal(libc::SIGHUP, libc::SIG_DFL);
+                Ok(())
+            });
+        }
+        let mut child = command.spawn().unwrap();
         let tell = |signal: &str, child: &std::process::Child| {
             // The shell's built-in: some machines have no such program.
             let order = format!("kill {signal} {}", child.id());
