@@ -16,11 +16,12 @@
 pub use super::entry::{has_units_of_32, reads_ahead, resident, subgroup_most, subgroup_needed};
 pub use super::find::{family_formats, family_name, find};
 pub use super::interface::interface;
+use super::mixtures::{DELTA_RULE, EXPERT_MATVEC, TAKE_ALONG, TOP_K};
 use super::params::*;
 pub use super::params::{
     BATCHED_TILE, F16_KV, F32_PARAMS, GATHER_COLUMNS, GATHER_GROUP, IN_ORDER, MAX_HEAD_DIM,
-    MAX_MATVEC_ROWS, MAX_SPLITS, POINT_GROUP, PREFILL_TOKENS, ROUND_THREADS, SAMPLE_THREADS,
-    SETTLED, SPREAD_SPLITS, SUM_WORDS, TILE_QUADS, TILE_SUM, TOKEN,
+    MAX_MATVEC_ROWS, MAX_SPLITS, POINT_GROUP, PREFILL_TOKENS, ROUND_THREADS, ROUNDED,
+    SAMPLE_THREADS, SETTLED, SPREAD_SPLITS, SUM_WORDS, TILE_QUADS, TILE_SUM, TOKEN,
 };
 use super::spec::Access;
 
@@ -42,6 +43,18 @@ pub struct Entry {
 }
 
 use Access::{Read, ReadWrite};
+
+/// Returns the row of a reduction.
+const fn reduction(name: &'static str) -> Entry {
+    Entry {
+        name,
+        doc: REDUCE_DOC,
+        params: REDUCE_PARAMS,
+        bindings: UNARY_BINDINGS,
+        constants: &[("WG", 128)],
+        defines: &["subgroup"],
+    }
+}
 
 /// All kernels.
 pub static CATALOGUE: &[Entry] = &[
@@ -119,6 +132,7 @@ pub static CATALOGUE: &[Entry] = &[
         constants: &[("BM", 64), ("BN", 64)],
         defines: &["vec4"],
     },
+    EXPERT_MATVEC,
     Entry {
         name: "quantize_to_f16",
         doc: "y[r, c] = x[r, c] rounded to 8 bits in blocks of 32 (base::ComputeMode::Int8), over factors[r], as f16; \
@@ -217,6 +231,7 @@ pub static CATALOGUE: &[Entry] = &[
         constants: &[],
         defines: &[],
     },
+    TAKE_ALONG,
     Entry {
         name: "scatter_rows",
         doc: "y[rows[i], c] = x[i, c] for words of 4 bytes; x [count, cols] with a row stride, rows [count] i32, y \
@@ -265,6 +280,7 @@ pub static CATALOGUE: &[Entry] = &[
         constants: &[("WG", 128)],
         defines: &["subgroup"],
     },
+    TOP_K,
     Entry {
         name: "argmax",
         doc: "y[r] = index of the largest x[r, c], the lowest one of equals, as u32; NaN is larger than any number; token: \
@@ -294,46 +310,11 @@ pub static CATALOGUE: &[Entry] = &[
         constants: &[],
         defines: &[],
     },
-    Entry {
-        name: "reduce_sum",
-        doc: REDUCE_DOC,
-        params: REDUCE_PARAMS,
-        bindings: UNARY_BINDINGS,
-        constants: &[("WG", 128)],
-        defines: &["subgroup"],
-    },
-    Entry {
-        name: "reduce_mean",
-        doc: REDUCE_DOC,
-        params: REDUCE_PARAMS,
-        bindings: UNARY_BINDINGS,
-        constants: &[("WG", 128)],
-        defines: &["subgroup"],
-    },
-    Entry {
-        name: "reduce_prod",
-        doc: REDUCE_DOC,
-        params: REDUCE_PARAMS,
-        bindings: UNARY_BINDINGS,
-        constants: &[("WG", 128)],
-        defines: &["subgroup"],
-    },
-    Entry {
-        name: "reduce_max",
-        doc: REDUCE_DOC,
-        params: REDUCE_PARAMS,
-        bindings: UNARY_BINDINGS,
-        constants: &[("WG", 128)],
-        defines: &["subgroup"],
-    },
-    Entry {
-        name: "reduce_min",
-        doc: REDUCE_DOC,
-        params: REDUCE_PARAMS,
-        bindings: UNARY_BINDINGS,
-        constants: &[("WG", 128)],
-        defines: &["subgroup"],
-    },
+    reduction("reduce_sum"),
+    reduction("reduce_mean"),
+    reduction("reduce_prod"),
+    reduction("reduce_max"),
+    reduction("reduce_min"),
     Entry {
         name: "rope_interleaved",
         doc: "Rotates pairs (2j, 2j+1) of the first rot_dim of each head by positions[t] * freqs[j] and \
@@ -467,6 +448,7 @@ pub static CATALOGUE: &[Entry] = &[
         constants: &[("WG", 64), ("HEAD_DIM", 64)],
         defines: &[],
     },
+    DELTA_RULE,
     Entry {
         name: "conv2d",
         doc: "y[b, o, i, j] = sum over c, u, v of w[o, c, u, v] * x[b, group * in_c / groups + c, i * \

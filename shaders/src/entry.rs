@@ -122,6 +122,7 @@ impl Entry {
             || matches!(
                 name,
                 "dequantize_to_f16_*"
+                    | "expert_matvec_*"
                     | "attn_decode"
                     | "attn_subgroup"
                     | "attn_split_kv_fused"
@@ -211,7 +212,8 @@ impl Entry {
 
     /// Returns the weight formats for which the family has kernels.
     pub fn formats(&self) -> impl Iterator<Item = Format> {
-        let any = matches!(self.name, "matvec_*" | "matmul_*" | "gather_rows_*");
+        let any =
+            matches!(self.name, "matvec_*" | "matmul_*" | "gather_rows_*" | "expert_matvec_*");
         let tiles = self.name == "matvec_mma_*";
         let halved = self.name == "dequantize_to_f16_*";
         let bf16 = Format::Plain(DType::BF16);

@@ -17,6 +17,7 @@ pub mod fused;
 pub mod fused_reference;
 pub mod fusion;
 mod interface;
+mod mixtures;
 #[cfg(feature = "packs")]
 pub mod pack;
 mod params;

@@ -17,6 +17,8 @@ pub const F16_KV: &str = "f16_kv";
 /// Define for a fixed reduction order: a result's bits depend only on its inputs. Only some CPU
 /// kernels have it (products, attention, reductions); others keep the order for equal constants.
 pub const IN_ORDER: &str = "in_order";
+/// Define of `expert_matvec_*` on the CPU: rows of x are rounded to 8 bits.
+pub const ROUNDED: &str = "rounded";
 /// Define of the argmax kernels: the result is a token, or encodes why the logits yield none.
 pub const TOKEN: &str = "token";
 /// Parameters that hold the bits of an `f32`.
@@ -35,7 +37,7 @@ pub const MAX_SPLITS: u32 = 64;
 pub const PREFILL_TOKENS: u32 = 64;
 /// Columns per workgroup of `gather_rows_*`, `scatter_rows` and `index_add`.
 pub const GATHER_COLUMNS: u32 = 256;
-/// Elements per workgroup of `gather`.
+/// Elements per workgroup of `gather` and `take_along`.
 pub const GATHER_GROUP: u32 = 256;
 /// Outputs (pairs, for `rope_*`) per workgroup of `rope_*`, `conv2d` and `pool2d_*`.
 pub const POINT_GROUP: u32 = 64;

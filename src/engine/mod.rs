@@ -14,6 +14,7 @@ mod body;
 mod choose;
 mod conv;
 mod custom;
+mod delta;
 mod elementwise;
 mod errata;
 mod fusion;
@@ -30,6 +31,7 @@ mod reduction_order;
 mod registry;
 mod rows;
 mod sample;
+mod top_k;
 mod tuned;
 
 use std::borrow::Cow;

@@ -11,10 +11,12 @@ use super::attention::split_kv_fused::SpreadAttention;
 use super::attention::subgroup::LanesAttention;
 use super::conv::Conv;
 use super::custom::Custom;
+use super::delta::DeltaRule;
 use super::elementwise::{self, Elementwise};
 use super::gemm::batched::{MatMul, Tiles};
 use super::gemm::batched_coop::CoopProduct;
 use super::gemm::coop::CoopLinear;
+use super::gemm::experts::Experts;
 use super::gemm::mma::TilesLinear;
 use super::gemm::prequantized::CodesLinear;
 use super::gemm::quantized::Linear;
@@ -24,6 +26,7 @@ use super::movement::{CopyInto, Gather, Scatter};
 use super::reduce::Reduce;
 use super::rows::Rows;
 use super::sample::Sample;
+use super::top_k::{TakeAlong, TopK};
 use super::{Engine, EngineId};
 use crate::base::Format;
 use crate::error::{Error, Result};
@@ -48,6 +51,7 @@ impl Registry {
             engines.extend(CodesLinear::all(format).map(|e| Arc::new(e) as Arc<dyn Engine>));
             engines.extend(TilesLinear::of(format).map(|e| Arc::new(e) as Arc<dyn Engine>));
             engines.extend(CoopLinear::all(format).map(|e| Arc::new(e) as Arc<dyn Engine>));
+            engines.extend(Experts::all(format).map(|e| Arc::new(e) as Arc<dyn Engine>));
         }
         engines.extend(Rows::all().map(|e| Arc::new(e) as Arc<dyn Engine>));
         engines.extend(Attention::all().map(|e| Arc::new(e) as Arc<dyn Engine>));
@@ -70,6 +74,9 @@ impl Registry {
         engines.extend(elementwise::Rows::all().map(|e| Arc::new(e) as Arc<dyn Engine>));
         engines.push(Arc::new(Scatter::new()));
         engines.push(Arc::new(IndexAdd::new()));
+        engines.push(Arc::new(DeltaRule::new()));
+        engines.push(Arc::new(TopK::new()));
+        engines.push(Arc::new(TakeAlong::new()));
         engines.push(Arc::new(CopyInto::new()));
         engines.push(Arc::new(Sample::new()));
         engines.push(Arc::new(Custom::new()));

@@ -64,7 +64,7 @@ fn is_stored_half(op: &Op) -> bool {
 /// Returns whether an operation reads its operand number `place` in the operand's storage format.
 fn reads_format(op: &Op, place: usize, operand: &Node) -> bool {
     match (op, place) {
-        (Op::Linear { .. }, 1) => true,
+        (Op::Linear { .. } | Op::ExpertLinear { .. }, 1) => true,
         (Op::Gather { axis: 0 }, 0) => operand.shape.rank() == 2,
         _ => false,
     }
@@ -84,6 +84,7 @@ fn computes(op: &Op) -> bool {
         Op::Cast(_)
             | Op::Select
             | Op::Gather { .. }
+            | Op::TakeAlong
             | Op::Update { .. }
             | Op::Scatter
             | Op::Concat { .. }

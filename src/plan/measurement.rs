@@ -211,6 +211,11 @@ fn whole_numbers(
     Ok(match (&piece.op, operand) {
         (Op::Gather { axis }, Some(1)) => Fill::Below(least(&piece.operands[0], *axis)?.max(1)),
         (Op::Scatter, Some(2)) => Fill::Counting,
+        (Op::TakeAlong, Some(1)) => {
+            let last = piece.operands[0].shape.rank().saturating_sub(1);
+            Fill::Below(least(&piece.operands[0], last)?.max(1))
+        }
+        (Op::ExpertLinear { .. }, Some(2)) => Fill::Below(least(&piece.operands[1], 0)?.max(1)),
         (Op::IndexAdd, Some(2)) => Fill::Below(least(&piece.operands[0], 0)?.max(1)),
         (Op::Attention { .. }, Some(3)) => Fill::Spans(least(&piece.operands[1], 0)?),
         _ if view.dtype == DType::Bool => Fill::Below(2),

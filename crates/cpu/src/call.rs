@@ -49,6 +49,8 @@ pub(super) struct Call<'a> {
     pub(super) names: &'a [(&'static str, warploom_kernels::Access)],
     /// Whether the reduction order is fixed, as in deterministic mode (`catalogue::IN_ORDER`).
     pub(super) in_order: bool,
+    /// Whether rows of x are rounded to 8 bits before they are multiplied (`catalogue::ROUNDED`).
+    pub(super) rounded: bool,
     /// Whether the index that argmax returns is a token (`catalogue::TOKEN`).
     pub(super) token: bool,
     /// The epilogue and prologue fused into the kernel.

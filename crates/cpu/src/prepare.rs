@@ -23,6 +23,8 @@ pub(super) struct Kernel {
     pub(super) in_order: bool,
     /// Whether [`catalogue::TOKEN`] is requested.
     pub(super) token: bool,
+    /// Whether [`catalogue::ROUNDED`] is requested.
+    pub(super) rounded: bool,
     /// Name for messages.
     pub(super) name: String,
     /// Names and accesses of its bindings.
@@ -69,11 +71,11 @@ impl Kernel {
                 }
                 let defined = |name: &str| asset.defines.iter().any(|define| define == name);
                 let (halves, in_order) = (defined(catalogue::F16_KV), defined(catalogue::IN_ORDER));
-                let token = defined(catalogue::TOKEN);
+                let (token, rounded) = (defined(catalogue::TOKEN), defined(catalogue::ROUNDED));
                 let usual = if halves { Format::Plain(DType::F16) } else { Format::F32 };
                 let (body, format) = (Body::Function(function), format.unwrap_or(usual));
                 let kernel = Kernel::plain(spec, body, bindings, words);
-                Ok(Kernel { fusion, format, in_order, token, ..kernel })
+                Ok(Kernel { fusion, format, in_order, token, rounded, ..kernel })
             }
             KernelSpec::Fused(expr) => {
                 let program = fused::Program::new(expr, fused::Role::Kernel)?;
@@ -108,6 +110,7 @@ impl Kernel {
             format: Format::F32,
             in_order: false,
             token: false,
+            rounded: false,
             name: spec.name().to_string(),
             bindings,
             interface: Interface { param_words, bindings: accesses },

@@ -114,6 +114,7 @@ impl Run<'_> {
             spans: &spans,
             format: kernel.format,
             in_order: kernel.in_order,
+            rounded: kernel.rounded,
             token: kernel.token,
             names: &kernel.bindings,
             fusion: kernel.fusion.as_ref(),

@@ -173,25 +173,10 @@ impl Linear {
         [m, k, x_stride]: [&Dim; 3],
         out: &mut Lowering,
     ) -> Result<(View, Dim)> {
-        if self.rounding != Rounding::Before {
-            return Ok((x.clone(), x_stride.clone()));
+        match self.rounding {
+            Rounding::Before => Ok((rounded_before(x, [m, k, x_stride], out)?, k.clone())),
+            _ => Ok((x.clone(), x_stride.clone())),
         }
-        let rounded =
-            out.temp(format!("{}.x", out.label), &Shape::new([m.clone(), k.clone()]), DType::F32)?;
-        let blocks = m.clone() * k.floor_div(&Dim::from(ComputeMode::BLOCK));
-        let grid = out.fold(blocks.ceil_div(&Dim::from(ROUNDING_THREADS)));
-        out.call(
-            Call::new(AssetSpec::new("fake_quantize").constant("WG", ROUNDING_THREADS))
-                .dim("rows", m)?
-                .dim("cols", k)?
-                .dim("x_offset", &x.layout.offset)?
-                .dim("x_stride", x_stride)?
-                .dim("y_offset", &rounded.layout.offset)?
-                .bind(x.tensor)
-                .bind(rounded.tensor)
-                .grid(grid),
-        )?;
-        Ok((rounded, k.clone()))
     }
 
     /// Adds one launch of the product with its fusion.
@@ -230,6 +215,30 @@ impl Linear {
                 .grid(grid),
         )
     }
+}
+
+/// Rounds `m` rows of x by a separate kernel and returns them, contiguous.
+pub(in crate::engine) fn rounded_before(
+    x: &View,
+    [m, k, x_stride]: [&Dim; 3],
+    out: &mut Lowering,
+) -> Result<View> {
+    let shape = Shape::new([m.clone(), k.clone()]);
+    let rounded = out.temp(format!("{}.x", out.label), &shape, DType::F32)?;
+    let blocks = m.clone() * k.floor_div(&Dim::from(ComputeMode::BLOCK));
+    let grid = out.fold(blocks.ceil_div(&Dim::from(ROUNDING_THREADS)));
+    out.call(
+        Call::new(AssetSpec::new("fake_quantize").constant("WG", ROUNDING_THREADS))
+            .dim("rows", m)?
+            .dim("cols", k)?
+            .dim("x_offset", &x.layout.offset)?
+            .dim("x_stride", x_stride)?
+            .dim("y_offset", &rounded.layout.offset)?
+            .bind(x.tensor)
+            .bind(rounded.tensor)
+            .grid(grid),
+    )?;
+    Ok(rounded)
 }
 
 /// Returns whether four neighbours of the last dimension can be read in one access.

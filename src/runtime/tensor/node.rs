@@ -144,7 +144,7 @@ impl Node {
 /// a graph.
 pub(super) fn reads_as_stored(op: &Op, place: usize, format: Format) -> bool {
     match (op, place) {
-        (Op::Linear { .. }, 1) => true,
+        (Op::Linear { .. } | Op::ExpertLinear { .. }, 1) => true,
         (Op::Gather { axis: 0 }, 0) => format.is_quantised(),
         _ => false,
     }

@@ -466,7 +466,7 @@ fn errors_name_the_operation_its_place_and_the_shapes() {
     let (_, other) = null();
     says(&a + Tensor::zeros(&other, [3]), "operands of two runtimes, on null:0 and null:0");
     let packed = Tensor::quantised(&rt, Format::Q8_0, &[0; 34], [1, 32]);
-    says(&packed + 1.0, "in format q8_0: only linear and gather of axis 0 can");
+    says(&packed + 1.0, "in format q8_0: only linear, expert_linear and gather of axis 0 can");
     says(Tensor::quantised(&rt, Format::Q8_0, &[0; 34], [2, 16]), "blocks of 32");
     says(Tensor::quantised(&rt, Format::Q8_0, &[0; 33], [1, 32]), "33 bytes for [1, 32]");
     let error = a.to_vec::<i32>().unwrap_err().to_string();

@@ -97,7 +97,7 @@ fn expected_threads(entry: &Entry, spec: &AssetSpec) -> u32 {
     let default = entry.constants.iter().find(|(name, _)| *name == "WG").map(|(_, v)| *v);
     match entry.name {
         "gather_rows_*" => catalogue::GATHER_COLUMNS / 4,
-        "gather" => catalogue::GATHER_GROUP,
+        "gather" | "take_along" => catalogue::GATHER_GROUP,
         "sample" => catalogue::SAMPLE_THREADS,
         "matmul_*" | "matmul_batched" | "matmul_batched_tiled" | "attn_prefill" => 256,
         _ => spec.get_u32("WG").or(default).unwrap_or(catalogue::POINT_GROUP),

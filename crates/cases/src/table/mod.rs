@@ -8,7 +8,9 @@ mod attention;
 mod attention_f16;
 mod chains;
 mod conv;
+mod delta;
 mod elementwise;
+mod experts;
 mod f16;
 mod f16_kv;
 mod fused_quant;
@@ -44,6 +46,8 @@ pub fn cases() -> Vec<Case> {
     sample::add(&mut table);
     linear::add(&mut table);
     int8::add(&mut table);
+    experts::add(&mut table);
+    delta::add(&mut table);
     fused_quant::add(&mut table);
     linear_f16::add(&mut table);
     matmul::add(&mut table);

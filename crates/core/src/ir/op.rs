@@ -80,12 +80,26 @@ pub enum Op {
     Sample,
     /// Softmax along the last axis; a row in which every element is -inf becomes zeros.
     Softmax,
+    /// Indices of the `k` largest elements along the last axis, the largest first, the lowest index
+    /// first among equals: `[.., n]` -> `[.., k]` of `u32`. NaN compares greater than any number.
+    TopK {
+        /// Number of indices; at most the size of the last axis.
+        k: usize,
+    },
 
     // ---- products
     /// Matrix product of `[.., m, k]` and `[.., k, n]`; leading dimensions broadcast.
     MatMul,
     /// Product of `x` `[.., k]` and the transpose of a weight `[n, k]` -> `[.., n]`.
     Linear {
+        /// Conversion of `x` before the product.
+        mode: ComputeMode,
+    },
+    /// Product with the matrices of chosen experts: `y[t, j] = weight[ids[t, j]] x[t, j]`. Operands:
+    /// x `[tokens, active, k]`, or `[tokens, 1, k]` if all experts of a token read one row, a weight
+    /// `[experts, n, k]`, and ids `[tokens, active]` (`i32` or `u32`) -> `[tokens, active, n]`. An id
+    /// out of range gives zeros.
+    ExpertLinear {
         /// Conversion of `x` before the product.
         mode: ComputeMode,
     },
@@ -138,6 +152,17 @@ pub enum Op {
         mode: ComputeMode,
     },
 
+    /// Gated delta rule, a recurrence over tokens. For each sequence and value head, with key head
+    /// `h % key_heads` and a state `S` `[key_dim, value_dim]`: `S = exp(decay) S`, then
+    /// `S = S + key (beta (value - key S))`, then `y = query S`. A decay whose exponential is 0
+    /// clears the state, whatever it holds.
+    ///
+    /// Operands: query and key `[sequences, tokens, key_heads, key_dim]`, value `[sequences, tokens,
+    /// heads, value_dim]`, decay and beta `[sequences, tokens, heads]`, state `[sequences, heads,
+    /// key_dim, value_dim]`. Result: `[sequences, heads, tokens + key_dim, value_dim]`, `y` of each
+    /// token, then the state after the last one. All are `f32`.
+    DeltaRule,
+
     // ---- data movement
     /// Elements of `x` at `ids` along an axis: `[a.., n, b..]` and `[ids..]` ->
     /// `[a.., ids.., b..]`. An id out of range selects zeros. Operands: x, ids (`i32` or `u32`).
@@ -145,6 +170,10 @@ pub enum Op {
         /// Axis to gather from.
         axis: usize,
     },
+    /// Elements of each row at its own indices, along the last axis: `y[.., j] = x[.., ids[.., j]]`.
+    /// Operands: x `[a.., n]`, ids `[a.., k]` (`i32` or `u32`) -> `[a.., k]`. An index out of range
+    /// selects 0.
+    TakeAlong,
     /// Writes `src` into a state, from index `at` of the first axis on. Operands: state, src. The
     /// result is the same memory, so the state operand must not be read afterwards.
     Update {
@@ -350,7 +379,9 @@ impl Op {
     /// Returns the compute mode of an operation that has one.
     pub const fn mode(&self) -> Option<ComputeMode> {
         match self {
-            Op::Linear { mode } | Op::Attention { mode, .. } => Some(*mode),
+            Op::Linear { mode } | Op::ExpertLinear { mode } | Op::Attention { mode, .. } => {
+                Some(*mode)
+            }
             _ => None,
         }
     }
@@ -369,6 +400,7 @@ impl Op {
             | Op::Greedy
             | Op::Sample
             | Op::Softmax
+            | Op::TopK { .. }
             | Op::RmsNorm { .. }
             | Op::LayerNorm { .. }
             | Op::Pool2d(_) => OpClass::Reduction,
@@ -377,7 +409,10 @@ impl Op {
             }
             Op::Reshape(_) | Op::Transpose(_) | Op::Slice { .. } | Op::Expand(_) => OpClass::Alias,
             Op::Rope { .. }
+            | Op::ExpertLinear { .. }
+            | Op::DeltaRule
             | Op::Gather { .. }
+            | Op::TakeAlong
             | Op::Update { .. }
             | Op::Scatter
             | Op::IndexAdd
@@ -431,15 +466,19 @@ impl Op {
             Op::Greedy => "greedy",
             Op::Sample => "sample",
             Op::Softmax => "softmax",
+            Op::TopK { .. } => "top_k",
             Op::MatMul => "matmul",
             Op::Linear { .. } => "linear",
+            Op::ExpertLinear { .. } => "expert_linear",
             Op::Conv2d(_) => "conv2d",
             Op::Pool2d(_) => "pool2d",
             Op::RmsNorm { .. } => "rms_norm",
             Op::LayerNorm { .. } => "layer_norm",
             Op::Rope { .. } => "rope",
             Op::Attention { .. } => "attention",
+            Op::DeltaRule => "delta_rule",
             Op::Gather { .. } => "gather",
+            Op::TakeAlong => "take_along",
             Op::Update { .. } => "update",
             Op::Scatter => "scatter",
             Op::IndexAdd => "index_add",

@@ -101,9 +101,10 @@ pub(super) fn parameters(op: &Op, dtype: DType) -> String {
         // The result's type and shape contain these parameters.
         Op::Cast(_) | Op::Reshape(_) | Op::Expand(_) => String::new(),
         Op::Unary(_) | Op::Binary(_) | Op::Select => String::new(),
-        Op::Linear { mode } => rounds(*mode),
+        Op::Linear { mode } | Op::ExpertLinear { mode } => rounds(*mode),
+        Op::TopK { k } => format!(" k={k}"),
         Op::ArgMax | Op::Greedy | Op::Sample | Op::Softmax => String::new(),
-        Op::MatMul | Op::Scatter | Op::IndexAdd => String::new(),
+        Op::MatMul | Op::Scatter | Op::IndexAdd | Op::TakeAlong | Op::DeltaRule => String::new(),
     }
 }
 

@@ -100,7 +100,11 @@ pub fn computing_in(graph: &Graph, mode: ComputeMode) -> Result<Graph> {
             }
             _ => return Ok(None),
         };
-        new.add(Op::Linear { mode }, inputs).map(Some)
+        let op = match node.op {
+            Op::ExpertLinear { .. } => Op::ExpertLinear { mode },
+            _ => Op::Linear { mode },
+        };
+        new.add(op, inputs).map(Some)
     })
 }
 

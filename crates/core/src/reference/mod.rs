@@ -11,6 +11,7 @@
 
 mod attention;
 mod conv;
+mod delta;
 mod elementwise;
 mod index;
 mod movement;
@@ -215,7 +216,7 @@ pub fn magnitude(
 ) -> Result<Option<Tensor>> {
     let node = graph.node(id);
     match node.op {
-        Op::Linear { .. } | Op::MatMul | Op::Conv2d(_) => {}
+        Op::Linear { .. } | Op::ExpertLinear { .. } | Op::MatMul | Op::Conv2d(_) => {}
         Op::Reduce { op: ReduceOp::Sum | ReduceOp::Mean, .. } => {}
         _ => return Ok(None),
     }
@@ -289,8 +290,10 @@ fn compute(op: &Op, call: &Call<'_>) -> Result<Tensor> {
         Op::Greedy => reduce::greedy(call),
         Op::Sample => sample::sample(call),
         Op::Softmax => reduce::softmax(call),
+        Op::TopK { k } => reduce::top_k(call, *k),
         Op::MatMul => product::matmul(call),
         Op::Linear { mode } => product::linear(call, *mode),
+        Op::ExpertLinear { mode } => product::expert_linear(call, *mode),
         Op::Conv2d(conv) => conv::conv2d(call, conv),
         Op::Pool2d(pool) => conv::pool2d(call, pool),
         Op::RmsNorm { eps } => norm::rms_norm(call, *eps),
@@ -299,10 +302,12 @@ fn compute(op: &Op, call: &Call<'_>) -> Result<Tensor> {
         Op::Attention { scale, causal, window, past, .. } => {
             attention::attention(call, *scale, *causal, *window, past)
         }
+        Op::DeltaRule => delta::delta_rule(call),
         Op::Gather { axis } => movement::gather(call, *axis),
         Op::Update { at } => movement::update(call, at),
         Op::Scatter => movement::scatter(call),
         Op::IndexAdd => movement::index_add(call),
+        Op::TakeAlong => movement::take_along(call),
         Op::Concat { axis } => movement::concat(call, *axis),
         Op::Pad { amounts, word } => movement::pad(call, amounts, *word),
         Op::Custom(custom) => Err(Error::unsupported(format!(

@@ -19,7 +19,7 @@ fn picked(call: &Call<'_>, places: &[Option<usize>], word: u32) -> Result<Tensor
 }
 
 /// Returns the ids of an operand; `None` for a negative one.
-fn ids(call: &Call<'_>, operand: usize) -> Result<Vec<Option<usize>>> {
+pub(super) fn ids(call: &Call<'_>, operand: usize) -> Result<Vec<Option<usize>>> {
     match &call.operands[operand].data {
         Data::I32(v) => Ok(v.iter().map(|id| usize::try_from(*id).ok()).collect()),
         Data::U32(v) => Ok(v.iter().map(|id| usize::try_from(*id).ok()).collect()),
@@ -40,6 +40,16 @@ pub(super) fn index_add(call: &Call<'_>) -> Result<Tensor> {
         }
     }
     call.floats(sums)
+}
+
+/// Takes elements of each row of x `[a.., n]` at ids `[a.., k]`: `y[.., j] = x[.., ids[.., j]]`, or 0
+/// for an id out of range.
+pub(super) fn take_along(call: &Call<'_>) -> Result<Tensor> {
+    let (n, k) = (call.dims(0).last().copied(), call.dims(1).last().copied());
+    let (n, k) = (n.unwrap_or(1), k.unwrap_or(1));
+    let place = |(i, id): (usize, Option<usize>)| id.filter(|id| *id < n).map(|id| i / k * n + id);
+    let places: Vec<Option<usize>> = ids(call, 1)?.into_iter().enumerate().map(place).collect();
+    picked(call, &places, 0)
 }
 
 /// Gathers from x `[a.., n, b..]` with ids `[ids..]`: `y[a.., ids.., b..] = x[a.., ids[..], b..]`,
@@ -201,6 +211,16 @@ mod tests {
         let short = g.constant_i32(Shape::new([3]), &[2, 0, 2]);
         assert!(g.add(Op::IndexAdd, &[x, source, short]).is_err());
         assert!(g.add(Op::IndexAdd, &[ids, ids, ids]).is_err());
+    }
+
+    #[test]
+    fn each_row_is_read_at_its_own_indices() {
+        let mut g = Graph::new("g");
+        let x = g.constant_i32(Shape::new([2, 3]), &[1, 2, 3, 4, 5, 6]);
+        let ids = g.constant_i32(Shape::new([2, 2]), &[2, 0, -1, 1]);
+        check(&mut g, Op::TakeAlong, &[x, ids], &[3, 1, 0, 5]);
+        let other = g.constant_i32(Shape::new([1, 2]), &[0, 0]);
+        assert!(g.add(Op::TakeAlong, &[x, other]).is_err());
     }
 
     #[test]

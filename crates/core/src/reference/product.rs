@@ -3,6 +3,7 @@
 
 use super::Call;
 use super::index::broadcast;
+use super::movement::ids;
 use super::tensor::Tensor;
 use crate::base::ComputeMode;
 use crate::error::Result;
@@ -91,6 +92,30 @@ pub(super) fn linear(call: &Call<'_>, mode: ComputeMode) -> Result<Tensor> {
     call.floats(y)
 }
 
+/// Multiplies each row of x `[t, 1 or a, k]` by the matrix of an expert, weight `[e, n, k]` and ids
+/// `[t, a]`: `y[t, j, n] = sum over k of x[t, j, k] * weight[ids[t, j], n, k]`, zeros for an id out
+/// of range.
+pub(super) fn expert_linear(call: &Call<'_>, mode: ComputeMode) -> Result<Tensor> {
+    let (mut x, weight) = (call.operands[0].floats(), &call.operands[1].data);
+    let dims = call.dims(1);
+    let (experts, n, k) = (dims[0], dims[1], dims[2]);
+    if mode == ComputeMode::Int8 {
+        x.chunks_mut(ComputeMode::BLOCK as usize).for_each(fake_quantize);
+    }
+    let ids = ids(call, 2)?;
+    // Pairs of a token and an expert that read one row of x.
+    let share = if call.dims(0)[1] == 1 { call.dims(2)[1].max(1) } else { 1 };
+    let mut y = vec![0.0; ids.len() * n];
+    for_rows(&mut y, n, n * k, |pair, out| {
+        let Some(expert) = ids[pair].filter(|id| *id < experts) else { return };
+        let x = &x[pair / share * k..][..k];
+        for (row, y) in out.iter_mut().enumerate() {
+            *y = dot(x, &weight.floats((expert * n + row) * k, k));
+        }
+    });
+    call.floats(y)
+}
+
 /// Multiplies a `[.., m, k]` by b `[.., k, n]`:
 /// `y[.., m, n] = sum over k of a[.., m, k] * b[.., k, n]`.
 pub(super) fn matmul(call: &Call<'_>) -> Result<Tensor> {
@@ -150,6 +175,24 @@ mod tests {
         let by_hand: f32 = (0..k).map(|i| value(2 * k + i) * value(3 * k + i + 7)).sum();
         let Data::F32(y) = &run.value(y).data else { panic!("f32") };
         assert_eq!(y[(2 * n + 3) as usize], by_hand);
+    }
+
+    #[test]
+    fn experts_multiply_their_own_rows() {
+        let mut g = Graph::new("g");
+        let x = g.input("x", Shape::new([2, 1, 2]), DType::F32);
+        let w = g.weight("w", Shape::new([3, 1, 2]), Format::F32);
+        let ids = g.constant_i32(Shape::new([2, 2]), &[2, 0, 1, 3]);
+        let y = g.add(Op::ExpertLinear { mode: ComputeMode::F32 }, &[x, w, ids]).unwrap();
+        let bindings = BTreeMap::from([
+            ("x".to_string(), tensor(&[2, 1, 2], vec![1.0, 2.0, 3.0, 4.0])),
+            ("w".to_string(), tensor(&[3, 1, 2], vec![1.0, 1.0, 10.0, 0.0, 0.0, 5.0])),
+        ]);
+        let run = eval(&g, &SymbolValues::new(), &bindings).unwrap();
+        assert_eq!(*run.value(y), tensor(&[2, 2, 1], vec![10.0, 3.0, 30.0, 0.0]));
+        let other = g.constant_i32(Shape::new([3, 2]), &[0; 6]);
+        let op = Op::ExpertLinear { mode: ComputeMode::F32 };
+        assert!(g.add(op, &[x, w, other]).is_err());
     }
 
     #[test]

@@ -1,10 +1,12 @@
 //! Reductions over any axes; `argmax`, `greedy` and `softmax` along the last axis.
 
+use std::cmp::Ordering;
+
 use super::Call;
 use super::elementwise::{larger, smaller};
 use super::index::{strides, walk};
 use super::tensor::{Data, Tensor};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::ir::ReduceOp;
 use crate::sampling::NoToken;
 
@@ -55,6 +57,27 @@ fn largest(row: &[f64]) -> usize {
         }
     }
     best
+}
+
+/// Finds the `k` largest elements of each row, x `[rows, n]` -> `[rows, k]`, the largest first, the
+/// lowest index first among equals; NaN compares greater than any number.
+pub(super) fn top_k(call: &Call<'_>, k: usize) -> Result<Tensor> {
+    let x = call.operands[0].floats();
+    let n = call.dims(0).last().copied().unwrap_or(1);
+    let mut found = Vec::new();
+    for row in x.chunks_exact(n.max(1)) {
+        let mut order: Vec<usize> = (0..n).collect();
+        // Stable, so that equal elements stay in the order of their indices.
+        order.sort_by(|a, b| match (row[*a].is_nan(), row[*b].is_nan()) {
+            (false, false) => row[*b].partial_cmp(&row[*a]).unwrap_or(Ordering::Equal),
+            (a, b) => b.cmp(&a),
+        });
+        if k > n {
+            return Err(Error::invalid(format!("there are no {k} largest of {n} elements")));
+        }
+        found.extend(order[..k].iter().map(|i| *i as u32));
+    }
+    call.result(Data::U32(found))
 }
 
 /// Same as [`argmax`], except that a row whose maximum is not finite yields the word of a
@@ -130,6 +153,14 @@ mod tests {
         let inf = f32::NEG_INFINITY;
         let x = [1.0, 3.0, 3.0, inf, inf, inf];
         assert_eq!(run(Op::ArgMax, [2, 3], &x), Data::U32(vec![1, 0]));
+    }
+
+    #[test]
+    fn the_largest_come_first_and_equals_by_index() {
+        let (inf, nan) = (f32::INFINITY, f32::NAN);
+        let x = [2.0, nan, inf, 2.0, -0.0, 0.0, -inf, nan];
+        let want = Data::U32(vec![1, 2, 0, 3, 0, 1]);
+        assert_eq!(run(Op::TopK { k: 3 }, [2, 4], &x), want);
     }
 
     #[test]

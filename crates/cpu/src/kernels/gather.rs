@@ -74,6 +74,28 @@ pub(super) fn scatter_rows(call: &Call<'_>) -> Result<()> {
     Ok(())
 }
 
+/// Computes `y[r, j] = x[r, ids[r, j]]`, or zero if the id is out of range.
+pub(super) fn take_along(call: &Call<'_>) -> Result<()> {
+    let [rows, cols, count, x_offset, ids_offset, y_offset] = call.words()?;
+    let out = call.output(y_offset, volume(&[rows, count]))?;
+    let x = call.input::<f32>(0, x_offset, volume(&[rows, cols]), &out)?;
+    let ids = call.input::<u32>(1, ids_offset, volume(&[rows, count]), &out)?;
+    if out.len() == 0 {
+        return Ok(());
+    }
+    call.context.pool.split(rows, (16 << 10) / count + 1, 1, |range| {
+        for row in range {
+            // SAFETY: this row of y belongs to this chunk alone.
+            let y = unsafe { out.slice(row * count, count) };
+            for (y, id) in y.iter_mut().zip(&ids[row * count..]) {
+                let id = *id as usize;
+                *y = if id < cols { x[row * cols + id] } else { 0.0 };
+            }
+        }
+    });
+    Ok(())
+}
+
 /// Computes `y = x`, then `y[ids[i], c] += source[i, c]` in the order of `i`; a row out of range is
 /// dropped.
 pub(super) fn index_add(call: &Call<'_>) -> Result<()> {

@@ -13,7 +13,7 @@ use warploom_core::base::ComputeMode;
 use warploom_core::error::{Error, Result};
 
 /// Number of weights below which a product uses one thread: about 5 us of work.
-const GRAIN: usize = 64 << 10;
+pub(super) const GRAIN: usize = 64 << 10;
 
 /// Number of weight rows whose products are buffered for one evaluation of a body.
 const WAITING: usize = 256;
@@ -35,18 +35,18 @@ thread_local! {
 
 /// Storage of quantised rows.
 #[derive(Default)]
-struct Rounded {
-    codes: Vec<i8>,
-    factors: Vec<Factors>,
+pub(super) struct Rounded {
+    pub(super) codes: Vec<i8>,
+    pub(super) factors: Vec<Factors>,
 }
 
 impl Rounded {
-    const fn new() -> Rounded {
+    pub(super) const fn new() -> Rounded {
         Rounded { codes: Vec::new(), factors: Vec::new() }
     }
 
     /// Quantises `m` rows of `k` values, `stride` elements apart; `k` is a multiple of the block.
-    fn round(&mut self, call: &Call<'_>, x: &[f32], stride: usize, m: usize, k: usize) {
+    pub(super) fn round(&mut self, call: &Call<'_>, x: &[f32], stride: usize, m: usize, k: usize) {
         let blocks = k / BLOCK;
         if self.codes.len() < m * k {
             self.codes.resize(m * k, 0);

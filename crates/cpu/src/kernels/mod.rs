@@ -6,6 +6,8 @@
 
 mod attention;
 mod conv;
+mod delta;
+mod experts;
 mod gather;
 mod matmul;
 mod matvec;
@@ -17,6 +19,7 @@ mod rope;
 mod sample;
 mod segments;
 mod softmax;
+mod top_k;
 
 use super::call::Call;
 use warploom_core::error::Result;
@@ -35,6 +38,10 @@ pub(super) fn find(name: &str) -> Option<KernelFn> {
         "gather" => gather::gather,
         "scatter_rows" => gather::scatter_rows,
         "index_add" => gather::index_add,
+        "take_along" => gather::take_along,
+        "top_k" => top_k::top_k,
+        "delta_rule" => delta::delta_rule,
+        "expert_matvec_*" => experts::expert_matvec,
         "norm_rms" => norm::norm_rms,
         "norm_layer" => norm::norm_layer,
         "fake_quantize" => quantize::fake_quantize,

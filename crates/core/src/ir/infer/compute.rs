@@ -1,9 +1,9 @@
 //! Inference rules of products, convolution, pooling, norms, RoPE and attention.
 
 use super::{Call, surely_more, weight_name};
-use crate::base::{ComputeMode, DType, Dim, Shape};
+use crate::base::{ComputeMode, DType, Dim, Format, Shape};
 use crate::error::Result;
-use crate::ir::op::{Conv2d, Pool2d};
+use crate::ir::op::{Conv2d, Op, Pool2d};
 
 type Rule = Result<(Shape, DType)>;
 
@@ -33,24 +33,94 @@ pub(super) fn linear(call: &Call<'_>, mode: ComputeMode) -> Rule {
     let (k, weight) = (call.last(0)?, call.shape(1));
     call.equal(k, &weight[1], "inner sizes")?;
     whole_blocks(call, weight_name(op), format, k)?;
+    int8_needs_packed(call, mode, op, format)?;
+    let dims = call.shape(0).dims();
+    let lead = &dims[..dims.len() - 1];
+    Ok((lead.iter().chain([&weight[0]]).cloned().collect(), dtype))
+}
+
+/// Rule of the gated delta rule: `[b, s, kh, dk]` twice, `[b, s, h, dv]`, `[b, s, h]` twice and
+/// `[b, h, dk, dv]` -> `[b, h, s + dk, dv]`.
+pub(super) fn delta_rule(call: &Call<'_>) -> Rule {
+    for (operand, rank) in [4, 4, 4, 3, 3, 4].into_iter().enumerate() {
+        call.want(operand, DType::F32)?;
+        call.rank(operand, rank)?;
+    }
+    let (q, k, v) = (call.shape(0), call.shape(1), call.shape(2));
+    let (decay, beta, state) = (call.shape(3), call.shape(4), call.shape(5));
+    if q != k {
+        return Err(call.fail(format!("needs keys of the shape of the queries, not {k} and {q}")));
+    }
+    for (what, a, b) in [
+        ("sequences", &q[0], &v[0]),
+        ("tokens", &q[1], &v[1]),
+        ("sequences", &v[0], &state[0]),
+        ("heads", &v[2], &state[1]),
+        ("key sizes", &q[3], &state[2]),
+        ("value sizes", &v[3], &state[3]),
+    ] {
+        call.equal(a, b, what)?;
+    }
+    for part in [decay, beta] {
+        for axis in 0..3 {
+            call.equal(&part[axis], &v[axis], "sizes of values and of their decay and beta")?;
+        }
+    }
+    if !v[2].modulo(&q[2]).is(0) && !q[2].is(1) {
+        return Err(call.fail(format!("cannot share {} heads by {} key heads", v[2], q[2])));
+    }
+    let rows = q[1].clone() + q[3].clone();
+    Ok((Shape::new([v[0].clone(), v[2].clone(), rows, v[3].clone()]), DType::F32))
+}
+
+/// Rule of the largest elements: `[.., n]` -> `[.., k]` of `u32`.
+pub(super) fn top_k(call: &Call<'_>, k: usize) -> Rule {
+    call.float(0)?;
+    let (n, k) = (call.last(0)?, Dim::from(k));
+    if surely_more(&k, n) {
+        return Err(call.fail(format!("has no {k} largest of {n} elements")));
+    }
+    let dims = call.shape(0).dims();
+    let lead = &dims[..dims.len() - 1];
+    Ok((lead.iter().chain([&k]).cloned().collect(), DType::U32))
+}
+
+/// Rule of a product with experts: `[t, 1 or a, k]`, `[e, n, k]` and `[t, a]` -> `[t, a, n]`.
+pub(super) fn expert_linear(call: &Call<'_>, mode: ComputeMode) -> Rule {
+    let dtype = call.float(0)?;
+    call.want(1, DType::F32)?;
+    call.ids(2)?;
+    for (operand, rank) in [(0, 3), (1, 3), (2, 2)] {
+        call.rank(operand, rank)?;
+    }
+    let op = &call.operands[1].op;
+    let Some(format) = op.stored() else {
+        return Err(call.fail("needs a weight as its second operand"));
+    };
+    let (x, weight, ids) = (call.shape(0), call.shape(1), call.shape(2));
+    call.equal(&x[2], &weight[2], "inner sizes")?;
+    call.equal(&x[0], &ids[0], "tokens")?;
+    if !x[1].is(1) {
+        call.equal(&x[1], &ids[1], "rows for each token and their ids")?;
+    }
+    whole_blocks(call, weight_name(op), format, &x[2])?;
+    int8_needs_packed(call, mode, op, format)?;
+    Ok((Shape::new([ids[0].clone(), ids[1].clone(), weight[1].clone()]), dtype))
+}
+
+/// Checks that a weight whose product is computed in int8 is packed.
+fn int8_needs_packed(call: &Call<'_>, mode: ComputeMode, op: &Op, format: Format) -> Result<()> {
     if mode == ComputeMode::Int8 && !format.is_quantised() {
         let name = weight_name(op);
         return Err(call.fail(format!(
             "computes in int8, which weight {name:?} in format {format} does not support"
         )));
     }
-    let dims = call.shape(0).dims();
-    let lead = &dims[..dims.len() - 1];
-    Ok((lead.iter().chain([&weight[0]]).cloned().collect(), dtype))
+    Ok(())
 }
 
 /// Checks that `row`, the row length of weight `name`, is a whole number of blocks of its format.
-pub(super) fn whole_blocks(
-    call: &Call<'_>,
-    name: &str,
-    format: crate::base::Format,
-    row: &Dim,
-) -> Result<()> {
+pub(super) fn whole_blocks(call: &Call<'_>, name: &str, format: Format, row: &Dim) -> Result<()> {
     let block = format.block_len();
     if !row.modulo(&Dim::from(block)).is(0) && block != 1 {
         return Err(call.fail(format!(

@@ -44,6 +44,7 @@ pub fn infer(op: &Op, operands: &[&Node]) -> Result<(Shape, DType)> {
         Op::ArgMax => argmax_rule(&call)?,
         Op::Greedy => token_rule(&call)?,
         Op::Sample => sample_rule(&call)?,
+        Op::TopK { k } => compute::top_k(&call, *k)?,
         Op::Softmax => {
             let dtype = call.float(0)?;
             call.last(0)?;
@@ -51,6 +52,7 @@ pub fn infer(op: &Op, operands: &[&Node]) -> Result<(Shape, DType)> {
         }
         Op::MatMul => compute::matmul(&call)?,
         Op::Linear { mode } => compute::linear(&call, *mode)?,
+        Op::ExpertLinear { mode } => compute::expert_linear(&call, *mode)?,
         Op::Conv2d(conv) => compute::conv2d(&call, conv)?,
         Op::Pool2d(pool) => compute::pool2d(&call, pool)?,
         Op::RmsNorm { eps } | Op::LayerNorm { eps } => compute::norm(&call, *eps)?,
@@ -62,10 +64,12 @@ pub fn infer(op: &Op, operands: &[&Node]) -> Result<(Shape, DType)> {
             }
             compute::attention(&call, *scale, *window, past)?
         }
+        Op::DeltaRule => compute::delta_rule(&call)?,
         Op::Gather { axis } => movement::gather(&call, *axis)?,
         Op::Update { at } => movement::update(&call, at)?,
         Op::Scatter => movement::scatter(&call)?,
         Op::IndexAdd => movement::index_add(&call)?,
+        Op::TakeAlong => movement::take_along(&call)?,
         Op::Concat { axis } => movement::concat(&call, *axis)?,
         Op::Pad { amounts, .. } => movement::pad(&call, amounts)?,
         Op::Custom(custom) => custom_rule(&call, custom)?,
@@ -136,6 +140,7 @@ impl Call<'_> {
             | Op::ArgMax
             | Op::Greedy
             | Op::Softmax
+            | Op::TopK { .. }
             | Op::Pool2d(_)
             | Op::Pad { .. }
             | Op::Reshape(_)
@@ -149,13 +154,16 @@ impl Call<'_> {
             | Op::Conv2d(_)
             | Op::RmsNorm { .. }
             | Op::Gather { .. }
+            | Op::TakeAlong
             | Op::Update { .. } => 2,
             Op::Attention { .. } if given == 4 => 4,
+            Op::DeltaRule => 6,
             Op::Select
             | Op::LayerNorm { .. }
             | Op::Rope { .. }
             | Op::Attention { .. }
             | Op::Scatter
+            | Op::ExpertLinear { .. }
             | Op::IndexAdd => 3,
         };
         if given != want {
@@ -164,16 +172,18 @@ impl Call<'_> {
         Ok(())
     }
 
-    /// Checks that packed weights are read only by `linear` and by gathers of rows.
+    /// Checks that packed weights are read only by products with weights and by gathers of rows.
     fn no_packed_operand(&self) -> Result<()> {
         for (i, node) in self.operands.iter().enumerate() {
             let Some(format) = node.op.stored() else { continue };
-            let reads_packed =
-                matches!((self.op, i), (Op::Linear { .. }, 1) | (Op::Gather { axis: 0 }, 0));
+            let reads_packed = matches!(
+                (self.op, i),
+                (Op::Linear { .. } | Op::ExpertLinear { .. }, 1) | (Op::Gather { axis: 0 }, 0)
+            );
             if format.is_quantised() && !reads_packed {
                 return Err(self.fail(format!(
-                    "cannot read weight {:?} in format {format}: only linear and gather of \
-                     axis 0 can",
+                    "cannot read weight {:?} in format {format}: only linear, expert_linear and \
+                     gather of axis 0 can",
                     weight_name(&node.op)
                 )));
             }
@@ -194,6 +204,14 @@ impl Call<'_> {
         match dtype.is_float() {
             true => Ok(dtype),
             false => Err(self.fail(format!("needs floats for operand {operand}"))),
+        }
+    }
+
+    /// Checks that an operand holds indices.
+    fn ids(&self, operand: usize) -> Result<()> {
+        match self.dtype(operand) {
+            DType::I32 | DType::U32 => Ok(()),
+            _ => Err(self.fail("needs i32 or u32 ids")),
         }
     }
 

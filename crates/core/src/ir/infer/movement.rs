@@ -11,9 +11,7 @@ type Rule = Result<(Shape, DType)>;
 /// Rule of `gather`: `[a.., n, b..]` and `[ids..]` -> `[a.., ids.., b..]`.
 pub(super) fn gather(call: &Call<'_>, axis: usize) -> Rule {
     call.axis(0, axis)?;
-    if !matches!(call.dtype(1), DType::I32 | DType::U32) {
-        return Err(call.fail("needs i32 or u32 ids"));
-    }
+    call.ids(1)?;
     let x = call.shape(0).dims();
     let op = &call.operands[0].op;
     if let Some(format) = op.stored().filter(|format| format.is_quantised()) {
@@ -46,13 +44,23 @@ pub(super) fn scatter(call: &Call<'_>) -> Rule {
     Ok((call.shape(0).clone(), call.dtype(0)))
 }
 
+/// Rule of `take_along`: x `[a.., n]` and ids `[a.., k]` -> `[a.., k]`.
+pub(super) fn take_along(call: &Call<'_>) -> Rule {
+    call.ids(1)?;
+    call.last(0)?;
+    let (x, ids) = (call.shape(0), call.shape(1));
+    call.rank(1, x.rank())?;
+    for (a, b) in x.dims().iter().zip(ids.dims()).take(x.rank() - 1) {
+        call.equal(a, b, "sizes before the last axis")?;
+    }
+    Ok((ids.clone(), call.dtype(0)))
+}
+
 /// Rule of `index_add`: x `[n, rest..]`, source `[r, rest..]` and ids `[r]` -> the shape of x.
 pub(super) fn index_add(call: &Call<'_>) -> Rule {
     let dtype = call.float(0)?;
     call.want(1, dtype)?;
-    if !matches!(call.dtype(2), DType::I32 | DType::U32) {
-        return Err(call.fail("needs i32 or u32 ids"));
-    }
+    call.ids(2)?;
     call.axis(0, 0)?;
     let (x, source) = (call.shape(0), call.shape(1));
     call.rank(1, x.rank())?;

@@ -1,0 +1,90 @@
+//! Catalogue rows of mixtures of experts and of recurrent layers.
+
+use super::catalogue::Entry;
+use super::params::UNARY_BINDINGS;
+use super::spec::Access::{self, Read, ReadWrite};
+
+const DELTA_PARAMS: &[&str] = &[
+    "sequences",
+    "tokens",
+    "key_heads",
+    "heads",
+    "dk",
+    "dv",
+    "q_offset",
+    "k_offset",
+    "v_offset",
+    "decay_offset",
+    "beta_offset",
+    "state_offset",
+    "y_offset",
+];
+const DELTA_BINDINGS: &[(&str, Access)] = &[
+    ("q", Read),
+    ("k", Read),
+    ("v", Read),
+    ("decay", Read),
+    ("beta", Read),
+    ("state", Read),
+    ("y", ReadWrite),
+];
+const EXPERT_PARAMS: &[&str] = &[
+    "pairs",
+    "share",
+    "first",
+    "count",
+    "total",
+    "n",
+    "k",
+    "x_offset",
+    "x_stride",
+    "ids_offset",
+    "y_offset",
+];
+const EXPERT_BINDINGS: &[(&str, Access)] =
+    &[("w", Read), ("x", Read), ("ids", Read), ("y", ReadWrite)];
+
+pub(super) const EXPERT_MATVEC: Entry = Entry {
+    name: "expert_matvec_*",
+    doc: "y[p, r] = sum over c of w[ids[p], r, c] * x[p / share, c]; w is [count, n, k] packed, experts first .. first + \
+          count of total, x [pairs / share, k], ids [pairs] i32, y [pairs, n]. Ids of other experts write nothing, ids \
+          from total on zeros, if first is 0. A workgroup computes ROWS rows of w for one pair: grid x = \
+          ceil(n / ROWS), y = pairs folded over y and z. On the CPU, rounded: rows of x are rounded as by matvec_int8_*.",
+    params: EXPERT_PARAMS,
+    bindings: EXPERT_BINDINGS,
+    constants: &[("WG", 64), ("ROWS", 4)],
+    defines: &["subgroup", "vec4"],
+};
+
+pub(super) const TAKE_ALONG: Entry = Entry {
+    name: "take_along",
+    doc: "y[r, j] = x[r, ids[r, j]] for elements of 4 bytes; x is [rows, cols], ids and y [rows, count]. An id outside \
+          the row gives zero. One thread an element, groups of 256 folded over grid x and y.",
+    params: &["rows", "cols", "count", "x_offset", "ids_offset", "y_offset"],
+    bindings: &[("x", Read), ("ids", Read), ("y", ReadWrite)],
+    constants: &[],
+    defines: &[],
+};
+
+pub(super) const TOP_K: Entry = Entry {
+    name: "top_k",
+    doc: "y[r, j] = index of the j-th largest x[r, c], the lowest one of equals first, as u32; NaN is larger than any \
+          number; x [rows, cols], y [rows, k], k at most cols. One workgroup a row, folded over grid x and y.",
+    params: &["rows", "cols", "k", "x_offset", "x_stride", "y_offset"],
+    bindings: UNARY_BINDINGS,
+    constants: &[("WG", 128)],
+    defines: &[],
+};
+
+pub(super) const DELTA_RULE: Entry = Entry {
+    name: "delta_rule",
+    doc: "The gated delta rule, token by token for each sequence and head with a state S [dk, dv]: S = exp(decay) S, S \
+          += k (beta (v - k S)), y = q S, key head = head % key_heads. q, k [sequences, tokens, key_heads, dk], v \
+          [sequences, tokens, heads, dv], decay, beta [sequences, tokens, heads], state [sequences, heads, dk, dv]; y \
+          [sequences, heads, tokens + dk, dv]: the results, then S. DK is dk; LANES threads of 64 share a column: grid x \
+          = ceil(dv LANES / 64), y = sequences * heads folded over y and z.",
+    params: DELTA_PARAMS,
+    bindings: DELTA_BINDINGS,
+    constants: &[("DK", 128), ("LANES", 4)],
+    defines: &[],
+};
