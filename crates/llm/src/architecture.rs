@@ -19,9 +19,13 @@ pub struct Architecture {
     pub merged: bool,
     /// Names of the matrices in each layer that must have a bias. Other matrices may have one too.
     pub biases: &'static [&'static str],
-    /// Whether each head of q and k is normalised before its rotation: `attn_q_norm`,
-    /// `attn_k_norm`.
-    pub head_norms: bool,
+    /// Whether and how q and k are normalised before their rotation: `attn_q_norm`, `attn_k_norm`.
+    pub head_norms: HeadNorms,
+    /// Whether the inputs of attention and feed-forward are normalised: `attn_norm`, and the tensor
+    /// that `ffn_norm` names.
+    pub pre_norms: bool,
+    /// Name of the norm of the feed-forward network's input.
+    pub ffn_norm: &'static str,
     /// Whether the inputs of `attn_output` and `ffn_down` are normalised: `attn_sub_norm`,
     /// `ffn_sub_norm`.
     pub sub_norms: bool,
@@ -32,6 +36,17 @@ pub struct Architecture {
     pub activation: Activation,
     /// Whether embeddings are multiplied by the square root of the hidden state's width.
     pub scales_embedding: bool,
+    /// Whether the file has factors of the embedding, of what a layer adds, and of the logits:
+    /// `embedding_scale`, `residual_scale`, `logit_scale`.
+    pub has_scales: bool,
+    /// Which layers rotate queries and keys.
+    pub rotated: Rotated,
+    /// Whether `attn_q` also computes a gate of the result of attention, head by head.
+    pub gated_attention: bool,
+    /// Whether some layers are gated delta nets.
+    pub delta_nets: bool,
+    /// The mixture of experts that replaces the feed-forward network, if there is one.
+    pub experts: Option<Routing>,
     /// Which layers use sliding-window attention.
     pub windows: Windows,
     /// Default base of the rotary frequencies of sliding-window layers, for files without
@@ -41,6 +56,53 @@ pub struct Architecture {
     /// `1 / sqrt(width / heads)` instead of `1 / sqrt(head size)`, unless the file has
     /// `attention.scale`.
     pub scales_by_width: Option<usize>,
+}
+
+/// Norms of queries and keys.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum HeadNorms {
+    /// None.
+    None,
+    /// Each head by itself, with one weight of a head's size.
+    Each,
+    /// All heads as one row, with a weight for each element.
+    Whole,
+}
+
+/// Which layers rotate queries and keys by their positions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Rotated {
+    /// All layers.
+    All,
+    /// All layers but every n-th, counted from 1.
+    AllBut(usize),
+    /// Layers with a sliding window; all layers if the file states none.
+    Windowed,
+}
+
+/// How a mixture of experts chooses experts and weighs their results.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Routing {
+    /// The function that makes weights of logits.
+    pub gate: Gate,
+    /// Whether the weights of the chosen experts are divided by their sum, for files that do not
+    /// say so (`expert_weights_norm`).
+    pub normalises: bool,
+    /// Whether a network beside the experts computes every token: `ffn_up_shexp` and its kin.
+    pub has_shared: bool,
+}
+
+/// The function that makes weights of a router's logits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Gate {
+    /// Softmax over all experts.
+    Softmax,
+    /// The sigmoid of each logit.
+    Sigmoid,
 }
 
 /// The activation function of the feed-forward gate.
@@ -73,24 +135,40 @@ const PLAIN: Architecture = Architecture {
     rope: RopePairs::Half,
     merged: false,
     biases: &[],
-    head_norms: false,
+    head_norms: HeadNorms::None,
+    pre_norms: true,
+    ffn_norm: "ffn_norm",
     sub_norms: false,
     post_norms: false,
     activation: Activation::Silu,
     scales_embedding: false,
+    has_scales: false,
+    rotated: Rotated::All,
+    gated_attention: false,
+    delta_nets: false,
+    experts: None,
     windows: Windows::None,
     local_rope_base: None,
     scales_by_width: None,
 };
 
+/// What both architectures of Qwen 3.5 have in common.
+const QWEN35: Architecture = Architecture {
+    head_norms: HeadNorms::Each,
+    ffn_norm: "post_attention_norm",
+    gated_attention: true,
+    delta_nets: true,
+    ..PLAIN
+};
+
 /// Every supported architecture.
-static ALL: [Architecture; 7] = [
+static ALL: [Architecture; 16] = [
     Architecture::LLAMA,
     Architecture { name: "qwen2", biases: &["attn_q", "attn_k", "attn_v"], ..PLAIN },
-    Architecture { name: "qwen3", head_norms: true, ..PLAIN },
+    Architecture { name: "qwen3", head_norms: HeadNorms::Each, ..PLAIN },
     Architecture {
         name: "gemma3",
-        head_norms: true,
+        head_norms: HeadNorms::Each,
         post_norms: true,
         activation: Activation::GeluTanh,
         scales_embedding: true,
@@ -101,6 +179,48 @@ static ALL: [Architecture; 7] = [
         ..PLAIN
     },
     Architecture { name: "phi3", merged: true, windows: Windows::Every, ..PLAIN },
+    Architecture {
+        name: "qwen3moe",
+        head_norms: HeadNorms::Each,
+        experts: Some(Routing { gate: Gate::Softmax, normalises: true, has_shared: false }),
+        ..PLAIN
+    },
+    Architecture { name: "qwen35", ..QWEN35 },
+    Architecture {
+        name: "qwen35moe",
+        experts: Some(Routing { gate: Gate::Softmax, normalises: true, has_shared: true }),
+        ..QWEN35
+    },
+    Architecture { name: "ernie4_5", rope: RopePairs::Interleaved, ..PLAIN },
+    Architecture {
+        name: "smollm3",
+        rope: RopePairs::Interleaved,
+        rotated: Rotated::AllBut(4),
+        ..PLAIN
+    },
+    Architecture {
+        name: "seed_oss",
+        biases: &["attn_q", "attn_k", "attn_v"],
+        ffn_norm: "post_attention_norm",
+        ..PLAIN
+    },
+    Architecture {
+        name: "olmo2",
+        head_norms: HeadNorms::Whole,
+        pre_norms: false,
+        post_norms: true,
+        ..PLAIN
+    },
+    Architecture {
+        name: "exaone4",
+        head_norms: HeadNorms::Each,
+        pre_norms: false,
+        post_norms: true,
+        rotated: Rotated::Windowed,
+        windows: Windows::AllBut(4),
+        ..PLAIN
+    },
+    Architecture { name: "granite", rope: RopePairs::Interleaved, has_scales: true, ..PLAIN },
     Architecture { name: "bitnet", sub_norms: true, ..PLAIN },
     Architecture {
         name: "bitnet-b1.58",

@@ -4,7 +4,7 @@
 //! comes with the row that it is written to and the span of rows that it attends to, so the
 //! sequences may differ in length.
 
-use super::decoder::{DecoderInput, SEQ};
+use super::decoder::{self, DecoderInput, SEQ};
 use super::planner::PlanKey;
 use super::session::{MAX_SEQUENCES, Session};
 use super::step::{Output, StepOutput};
@@ -41,13 +41,8 @@ pub fn class_of_batch(sequences: usize) -> Result<ShapeClass> {
 }
 
 impl Session {
-    /// Runs one token of each of several sequences, in one run. `tokens` holds pairs of a sequence
-    /// and its token.
-    pub(super) async fn run_batch(
-        &mut self,
-        tokens: &[(usize, u32)],
-        output: Output<'_>,
-    ) -> Result<StepOutput> {
+    /// Checks that each token belongs to a sequence of its own with room for it.
+    pub(super) fn check_batch(&self, tokens: &[(usize, u32)]) -> Result<()> {
         if tokens.is_empty() {
             return Err(Error::invalid("no tokens to run"));
         }
@@ -58,21 +53,36 @@ impl Session {
                 return Err(Error::invalid(format!("sequence {sequence} twice in one run")));
             }
         }
+        Ok(())
+    }
+
+    /// Runs one token of each of several sequences, in one run. `tokens` holds pairs of a sequence
+    /// and its token.
+    pub(super) async fn run_batch(
+        &mut self,
+        tokens: &[(usize, u32)],
+        output: Output<'_>,
+    ) -> Result<StepOutput> {
         let sequences: Vec<usize> = tokens.iter().map(|(sequence, _)| *sequence).collect();
         let ids: Vec<u32> = tokens.iter().map(|(_, token)| *token).collect();
         let kind = output.kind();
-        let mut inputs = self.places_of_each(&sequences, 0, kind.is_token());
+        let key =
+            PlanKey { input: DecoderInput::Batch, bucket: bucket_of(tokens.len()), output: kind };
+        let has_slots = decoder::has_slots(self.model().config(), key.input, kind);
+        let mut inputs = self.places_of_each(&sequences, 0, has_slots);
         inputs.insert(inputs.len() - PLACES, bytemuck::cast_slice(&ids).to_vec());
         inputs.extend(output.params_input());
-        let bucket = bucket_of(tokens.len());
-        let key = PlanKey { input: DecoderInput::Batch, bucket, output: kind };
-        // Whether the device holds a chosen token is unknown until the run is done.
-        sequences.iter().for_each(|sequence| self.chosen[*sequence] = false);
+        // What the device holds is unknown until the run is done.
+        for sequence in &sequences {
+            self.chosen[*sequence] = false;
+            self.absorbed[*sequence] = None;
+        }
         let instance = self.instance(key).await?;
         let symbols = SymbolValues::new().with(SEQ, tokens.len() as u64);
         let outputs = instance.read_async(symbols, inputs).await?;
         for (sequence, token) in tokens {
             self.past[*sequence] += 1;
+            self.absorbed[*sequence] = Some(self.past[*sequence]);
             self.histories[*sequence].extend(&[*token]);
             self.chosen[*sequence] = kind.is_token();
         }
@@ -98,15 +108,15 @@ impl Session {
         &self,
         sequences: &[usize],
         run: usize,
-        chooses: bool,
+        has_slots: bool,
     ) -> Vec<Vec<u8>> {
         let each: Vec<_> = sequences.iter().map(|s| (*s, self.past_of(*s) + run)).collect();
-        self.places(&each, chooses)
+        self.places(&each, has_slots)
     }
 
-    /// Returns the sequences (only if `chooses` is set), positions, cache rows and spans, each as
+    /// Returns the sequences (only if `has_slots` is set), positions, cache rows and spans, each as
     /// the bytes of an input. `each` holds pairs of a sequence and its number of filled positions.
-    fn places(&self, each: &[(usize, usize)], chooses: bool) -> Vec<Vec<u8>> {
+    fn places(&self, each: &[(usize, usize)], has_slots: bool) -> Vec<Vec<u8>> {
         let base = |sequence: usize| (sequence * self.context()) as i32;
         let slots: Vec<i32> = each.iter().map(|(s, _)| *s as i32).collect();
         let positions: Vec<i32> = each.iter().map(|(_, past)| *past as i32).collect();
@@ -114,7 +124,7 @@ impl Session {
         let spans = each.iter().map(|(s, past)| [base(*s), base(*s) + *past as i32 + 1]);
         let spans: Vec<[i32; 2]> = spans.collect();
         let mut inputs = Vec::new();
-        if chooses {
+        if has_slots {
             inputs.push(bytemuck::cast_slice(&slots).to_vec());
         }
         inputs.push(bytemuck::cast_slice(&positions).to_vec());

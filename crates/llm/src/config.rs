@@ -5,14 +5,18 @@
 use warploom::{Error, Result};
 use warploom_models::gguf::Gguf;
 
-pub use super::architecture::{Activation, Architecture, Windows};
+pub use super::architecture::{
+    Activation, Architecture, Gate, HeadNorms, Rotated, Routing, Windows,
+};
+pub use super::delta_net::DeltaNet;
+pub use super::experts::Experts;
 use super::yarn;
 pub use super::yarn::Yarn;
 
 /// Maximum number of transformer blocks.
-const MAX_LAYERS: u64 = 1 << 12;
+pub(super) const MAX_LAYERS: u64 = 1 << 12;
 /// Maximum width, maximum feed-forward width, and maximum product of heads and head size.
-const MAX_WIDTH: u64 = 1 << 20;
+pub(super) const MAX_WIDTH: u64 = 1 << 20;
 /// Maximum length of a context, in positions.
 pub(super) const MAX_CONTEXT: u64 = 1 << 27;
 /// Maximum number of tokens in a vocabulary.
@@ -34,8 +38,12 @@ pub struct Config {
     pub kv_heads: usize,
     /// Size of one head, in elements; even.
     pub head_dim: usize,
-    /// Inner size of the feed-forward network, in elements.
+    /// Inner size of the feed-forward network, in elements; of one expert in a mixture.
     pub feed_forward: usize,
+    /// The mixture of experts that replaces the feed-forward network, if there is one.
+    pub experts: Option<Experts>,
+    /// Layers that are gated delta nets, if there are any.
+    pub delta_net: Option<DeltaNet>,
     /// Length of the training context, in positions.
     pub context: usize,
     /// Number of tokens, which is the number of rows of the embedding.
@@ -59,6 +67,14 @@ pub struct Config {
     /// Whether the file contains divisors of the rotary frequencies: the tensor [`ROPE_FACTORS`],
     /// `[rope_dim / 2]`.
     pub has_rope_factors: bool,
+    /// Layers `n`, `2 * n`, .. (counted from 1) do not rotate queries and keys; `None` if all do.
+    pub unrotated_period: Option<usize>,
+    /// Factor of the embedding.
+    pub embedding_scale: f32,
+    /// Factor of what each layer adds to the hidden state.
+    pub residual_scale: f32,
+    /// Factor of the logits.
+    pub logit_scale: f32,
     /// Whether the embedding is also the output matrix.
     pub tied_output: bool,
 }
@@ -84,9 +100,6 @@ impl Window {
         Window { size, period }
     }
 }
-
-/// Name of a tensor that only longrope models have; longrope is not supported.
-const LONG_ROPE_FACTORS: &str = "rope_factors_long.weight";
 
 /// Scaling of rotary frequencies for longer contexts.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -149,21 +162,45 @@ impl Config {
             n => n.unwrap_or(head_dim),
         };
         let norm_epsilon = keys.number("attention.layer_norm_rms_epsilon", None, 0.0, 1.0)?;
-        let layers = keys.count("block_count", MAX_LAYERS)?;
+        let blocks = keys.count("block_count", MAX_LAYERS)?;
+        // Blocks after the last layer predict further tokens.
+        let layers = match file.find_u64(&keys.key("nextn_predict_layers"))?.unwrap_or(0) {
+            n if n >= blocks as u64 => {
+                let what = format!("{n} of {blocks} blocks");
+                return Err(keys.bad("nextn_predict_layers", what));
+            }
+            n => blocks - n as usize,
+        };
         let context = keys.count("context_length", MAX_CONTEXT)?;
         let scale_by = match architecture.scales_by_width {
             Some(n) if n == layers => width as f64 / heads as f64,
             _ => head_dim as f64,
         };
         let scale = keys.number("attention.scale", Some(1.0 / scale_by.sqrt()), 0.0, 1e6)?;
+        let experts = Experts::read(&keys)?;
+        let feed_forward = match &experts {
+            Some(_) => "expert_feed_forward_length",
+            None => "feed_forward_length",
+        };
+        let delta_net = match architecture.delta_nets {
+            true => Some(DeltaNet::read(&keys)?),
+            false => None,
+        };
+        let [embedding_scale, residual_scale, logit_divisor] = keys.scales(width)?;
         let config = Config {
             architecture,
+            experts,
+            delta_net,
+            unrotated_period: keys.unrotated_period()?,
+            embedding_scale,
+            residual_scale,
+            logit_scale: 1.0 / logit_divisor,
             layers,
             width,
             heads,
             kv_heads,
             head_dim,
-            feed_forward: keys.count("feed_forward_length", MAX_WIDTH)?,
+            feed_forward: keys.count(feed_forward, MAX_WIDTH)?,
             context,
             vocabulary: keys.vocabulary(width)?,
             norm_epsilon: norm_epsilon as f32,
@@ -207,6 +244,16 @@ impl Config {
         self.local_rope_base.is_some() && self.window(layer).is_some()
     }
 
+    /// Returns the gated delta net that this layer is; `None` if it has attention.
+    pub fn delta_net_of(&self, layer: usize) -> Option<&DeltaNet> {
+        self.delta_net.as_ref().filter(|net| !(layer + 1).is_multiple_of(net.period))
+    }
+
+    /// Returns whether this layer rotates queries and keys by their positions.
+    pub fn rotates(&self, layer: usize) -> bool {
+        !self.unrotated_period.is_some_and(|period| (layer + 1).is_multiple_of(period))
+    }
+
     /// Returns the number of key elements per position and layer, which is also the number of value
     /// elements.
     pub fn kv_width(&self) -> usize {
@@ -217,7 +264,7 @@ impl Config {
 /// The metadata of a file under the keys of one architecture.
 pub(super) struct Keys<'a> {
     pub(super) file: &'a Gguf,
-    architecture: &'static Architecture,
+    pub(super) architecture: &'static Architecture,
 }
 
 impl Keys<'_> {
@@ -225,7 +272,7 @@ impl Keys<'_> {
         format!("{}.{name}", self.architecture.name)
     }
 
-    fn bad(&self, name: &str, what: String) -> Error {
+    pub(super) fn bad(&self, name: &str, what: String) -> Error {
         let key = self.key(name);
         let place = self.file.value_at(&key).map(|at| format!(" at byte {at}"));
         let place = place.unwrap_or_default();
@@ -233,7 +280,7 @@ impl Keys<'_> {
     }
 
     /// Reads a required integer from 1 to `most`.
-    fn count(&self, name: &str, most: u64) -> Result<usize> {
+    pub(super) fn count(&self, name: &str, most: u64) -> Result<usize> {
         match self.find_count(name, most)? {
             Some(n) => Ok(n),
             None => Err(self.bad(name, "the key is missing".into())),
@@ -365,72 +412,9 @@ impl Keys<'_> {
         Ok(true)
     }
 
-    /// Reads the window; `None` if there is none or it is at least as long as the context, so that
-    /// it has no effect.
-    fn window(&self, context: usize) -> Result<Option<Window>> {
-        let name = "attention.sliding_window";
-        // Files without a window have 0 or no key.
-        let size = match self.file.find_u64(&self.key(name))? {
-            None | Some(0) => return Ok(None),
-            Some(_) => self.count(name, MAX_CONTEXT)?,
-        };
-        if size >= context {
-            return Ok(None);
-        }
-        let period = match self.architecture.windows {
-            Windows::None => {
-                return Err(self.unsupported(name, format!("a window of {size} keys")));
-            }
-            Windows::Every => None,
-            Windows::AllBut(period) => {
-                let name = "attention.sliding_window_pattern";
-                Some(self.find_count(name, MAX_LAYERS)?.unwrap_or(period))
-            }
-        };
-        Ok(Some(Window { size: size as u32, period }))
-    }
-
     pub(super) fn unsupported(&self, name: &str, what: String) -> Error {
         let file = self.file.name();
         Error::unsupported(format!("{file}: {}: {what} is not supported", self.key(name)))
-    }
-
-    /// Refuses variants of the supported architectures that need a different forward pass.
-    fn refuse_what_is_not_done(&self) -> Result<()> {
-        let name = "expert_count";
-        match self.file.find_u64(&self.key(name))? {
-            Some(n) if n > 0 => {
-                return Err(self.unsupported(name, format!("a mixture of {n} experts")));
-            }
-            _ => {}
-        }
-        // The values at which these keys have no effect.
-        let neutral = [
-            ("final_logit_softcapping", 0.0, "a soft cap of logits"),
-            ("attn_logit_softcapping", 0.0, "a soft cap of scores"),
-            ("rope.scaling.attn_factor", 1.0, "a factor on rotated heads"),
-        ];
-        let is_yarn = self.file.find_str(&self.key("rope.scaling.type"))? == Some("yarn");
-        for (name, neutral, what) in neutral {
-            if is_yarn && name == "rope.scaling.attn_factor" {
-                continue;
-            }
-            match self.file.find_f32(&self.key(name))? {
-                Some(n) if n != neutral => {
-                    return Err(self.unsupported(name, format!("{what}, {n}")));
-                }
-                _ => {}
-            }
-        }
-        match self.file.find_tensor(LONG_ROPE_FACTORS) {
-            None => Ok(()),
-            Some(info) => Err(Error::unsupported(format!(
-                "{}: tensor {LONG_ROPE_FACTORS} at offset {}: factors of rotary frequencies that \
-                 depend on the length of the text (longrope) are not supported",
-                self.file.name(),
-                info.file_offset()
-            ))),
-        }
     }
 }
 

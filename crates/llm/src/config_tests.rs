@@ -1,6 +1,7 @@
 //! Tests files with one wrong value each, and compares rotary frequencies with published ones.
 
 use super::*;
+use crate::config_variants::LONG_ROPE_FACTORS;
 use crate::test_file::{Entry, gguf};
 use Entry::{Float, Integer, Text};
 
@@ -157,6 +158,8 @@ fn a_valid_file_is_read_with_its_defaults() {
         kv_heads: 2,
         head_dim: 16,
         feed_forward: 96,
+        experts: None,
+        delta_net: None,
         context: 128,
         vocabulary: 8,
         norm_epsilon: 1e-5,
@@ -167,6 +170,10 @@ fn a_valid_file_is_read_with_its_defaults() {
         rope_dim: 16,
         rope_scaling: RopeScaling::None,
         has_rope_factors: false,
+        unrotated_period: None,
+        embedding_scale: 1.0,
+        residual_scale: 1.0,
+        logit_scale: 1.0,
         tied_output: true,
     };
     assert_eq!(got, want);
@@ -258,7 +265,11 @@ fn wrong_tensors_are_refused() {
 #[test]
 fn what_is_not_known_is_unsupported_and_the_known_is_listed() {
     let rows = [
-        ("general.architecture", Text("mamba"), "known: llama, qwen2, qwen3, gemma3, phi3, bitnet"),
+        (
+            "general.architecture",
+            Text("mamba"),
+            "known: llama, qwen2, qwen3, gemma3, phi3, qwen3moe",
+        ),
         ("llama.rope.scaling.type", Text("longrope"), "known: none, linear, llama3, yarn"),
         ("llama.expert_count", Integer(8), "8 experts"),
     ];
@@ -323,4 +334,86 @@ fn llama3_scaling_is_the_published_one() {
     wrong[5].1 = Some(Float(0.5));
     let error = config(&wrong, &[EMBEDDING]).unwrap_err().to_string();
     assert!(error.contains("high_freq_factor at byte ") && error.contains(": 0.5"), "{error}");
+}
+
+/// The keys of a mixture of experts that is valid.
+fn mixture() -> Vec<(&'static str, Entry)> {
+    vec![
+        ("expert_count", Integer(8)),
+        ("expert_used_count", Integer(2)),
+        ("expert_feed_forward_length", Integer(48)),
+    ]
+}
+
+/// The keys of gated delta nets that are valid.
+fn delta_nets() -> Vec<(&'static str, Entry)> {
+    vec![
+        ("ssm.state_size", Integer(16)),
+        ("ssm.time_step_rank", Integer(4)),
+        ("ssm.group_count", Integer(2)),
+        ("ssm.inner_size", Integer(64)),
+        ("ssm.conv_kernel", Integer(4)),
+    ]
+}
+
+fn changed(
+    mut keys: Vec<(&'static str, Entry)>,
+    name: &'static str,
+    value: Entry,
+) -> Vec<(&'static str, Entry)> {
+    keys.retain(|(key, _)| *key != name);
+    keys.push((name, value));
+    keys
+}
+
+#[test]
+fn experts_are_read_and_impossible_ones_refused() {
+    let got = config_of("qwen3moe", &mixture()).unwrap();
+    let experts = got.experts.unwrap();
+    assert_eq!((experts.count, experts.active, got.feed_forward), (8, 2, 48));
+    assert!(experts.normalised && experts.scale == 1.0 && experts.shared_feed_forward.is_none());
+    let wrong = [
+        ("expert_count", Integer(0), "0, must be from 1 to 4096"),
+        ("expert_count", Integer(1 << 31), "2147483648, must be from 1 to 4096"),
+        ("expert_used_count", Integer(0), "0, must be from 1 to 8"),
+        ("expert_used_count", Integer(9), "9, must be from 1 to 8"),
+        ("expert_feed_forward_length", Integer(u64::MAX), "must be from 1 to 1048576"),
+        ("expert_weights_scale", Float(-1.0), "-1, must be above 0"),
+    ];
+    for (name, value, words) in wrong {
+        let error = config_of("qwen3moe", &changed(mixture(), name, value)).unwrap_err();
+        let text = error.to_string();
+        assert!(error.is_bad_file() && text.contains(name) && text.contains(words), "{text}");
+    }
+    let other = [
+        ("expert_group_count", Integer(4), "4 groups of experts"),
+        ("leading_dense_block_count", Integer(1), "1 leading layers without experts"),
+        ("expert_gating_func", Integer(7), "gate 7"),
+    ];
+    for (name, value, words) in other {
+        let error = config_of("qwen3moe", &changed(mixture(), name, value)).unwrap_err();
+        assert!(error.is_unsupported() && error.to_string().contains(words), "{error}");
+    }
+}
+
+#[test]
+fn delta_nets_are_read_and_impossible_ones_refused() {
+    let got = config_of("qwen35", &delta_nets()).unwrap();
+    let net = got.delta_net.clone().unwrap();
+    assert_eq!((net.period, net.channels(), net.inner()), (4, 128, 64));
+    assert!(got.delta_net_of(2).is_some() && got.delta_net_of(3).is_none());
+    let wrong = [
+        ("ssm.state_size", Integer(0), "0, must be from 1 to 4096"),
+        ("ssm.group_count", Integer(3), "3 does not divide ssm.time_step_rank, 4"),
+        ("ssm.inner_size", Integer(65), "65, not 4 heads of 16 elements"),
+        ("ssm.conv_kernel", Integer(1), "1, must be at least 2"),
+        ("ssm.conv_kernel", Integer(65), "65, must be from 1 to 64"),
+        ("full_attention_interval", Integer(0), "0, must be from 1"),
+        ("nextn_predict_layers", Integer(2), "2 of 2 blocks"),
+    ];
+    for (name, value, words) in wrong {
+        let error = config_of("qwen35", &changed(delta_nets(), name, value)).unwrap_err();
+        let text = error.to_string();
+        assert!(error.is_bad_file() && text.contains(name) && text.contains(words), "{text}");
+    }
 }

@@ -65,9 +65,12 @@ mod bpe;
 mod builder;
 pub mod chat;
 pub mod config;
+mod config_variants;
 mod decoder;
+mod delta_net;
 mod device_sampling;
 mod ends;
+mod experts;
 mod foreign;
 mod generate;
 #[cfg(not(target_arch = "wasm32"))]

@@ -120,7 +120,7 @@ impl Model {
     ///
     /// The inputs are those of [`Model::graph`], except that run-ahead decoding has no `tokens`. A
     /// batch adds `rows` `[seq]` and `spans` `[seq, 2]` after them and, if tokens are chosen on the
-    /// device, `slots` `[seq]` before them, all i32. [`DecoderOutput::Sample`] adds `sample_params`
+    /// device or layers have recurrent states, `slots` `[seq]` before them, all i32. [`DecoderOutput::Sample`] adds `sample_params`
     /// as the last input. If the run extends one of several sequences, [`BASE`](super::BASE) is a
     /// further symbol.
     ///
@@ -165,16 +165,30 @@ impl Model {
         self.weights.iter().filter_map(stored_bytes).sum()
     }
 
-    /// Returns the weight bytes read per token. The embedding counts only if it is also the output
-    /// matrix; otherwise a token reads just one row of it.
+    /// Returns the weight bytes read per token: of a mixture, those of the active experts. The
+    /// embedding counts only if it is also the output matrix; otherwise a token reads just one row
+    /// of it.
     pub fn bytes_per_token(&self) -> u64 {
         let read = |weight: &&Weight| weight.name != "token_embd.weight" || self.config.tied_output;
-        self.weights.iter().filter(read).filter_map(stored_bytes).sum()
+        let bytes = |weight: &Weight| match &self.config.experts {
+            Some(experts) if weight.shape.len() == 3 => {
+                Some(stored_bytes(weight)? / experts.count as u64 * experts.active as u64)
+            }
+            _ => stored_bytes(weight),
+        };
+        self.weights.iter().filter(read).filter_map(bytes).sum()
     }
 
     /// Returns the KV cache bytes of one position in all layers, for this element type.
     pub fn cache_bytes_per_token(&self, dtype: DType) -> u64 {
-        (self.config.layers * 2 * self.config.kv_width()) as u64 * dtype.bytes()
+        let cached = (0..self.config.layers).filter(|n| self.config.delta_net_of(*n).is_none());
+        (cached.count() * 2 * self.config.kv_width()) as u64 * dtype.bytes()
+    }
+
+    /// Returns the bytes of the recurrent states of one sequence, in all layers.
+    pub fn state_bytes(&self) -> u64 {
+        let nets = (0..self.config.layers).filter_map(|n| self.config.delta_net_of(n));
+        nets.map(|net| net.state_elements().iter().sum::<usize>() as u64 * 4).sum()
     }
 }
 

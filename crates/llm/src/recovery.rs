@@ -105,6 +105,11 @@ pub(super) struct History {
 }
 
 impl History {
+    /// Returns the tokens in the cache.
+    pub(super) fn tokens(&self) -> &[u32] {
+        &self.tokens
+    }
+
     /// Appends tokens that a run added to the cache.
     pub(super) fn extend(&mut self, tokens: &[u32]) {
         self.tokens.extend_from_slice(tokens);
@@ -217,6 +222,7 @@ impl Session {
         for sequence in 0..self.sequences() {
             let History { tokens, next } = std::mem::take(&mut self.histories[sequence]);
             self.past[sequence] = 0;
+            self.absorbed[sequence] = Some(0);
             if !tokens.is_empty() {
                 self.run_tokens(sequence, &tokens, Output::Nothing).await?;
             }

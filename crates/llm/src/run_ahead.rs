@@ -41,10 +41,12 @@ impl Session {
 
     /// Returns the maximum number of runs in flight if the device chooses the tokens: more than one
     /// if run-ahead decoding is faster than a step for each token. On a CPU it is 1: there is no
-    /// wait to hide, and runs after the end of the text would be wasted.
+    /// wait to hide, and runs after the end of the text would be wasted. So it is for a model with
+    /// recurrent layers: a run after the end of the text cannot be taken back.
     pub fn runs_ahead(&self) -> usize {
         match self.device().profile().kind {
             DeviceKind::Cpu => 1,
+            _ if self.model().config().delta_net.is_some() => 1,
             _ => RUNS_AHEAD,
         }
     }
@@ -111,8 +113,10 @@ impl RunAhead<'_> {
         let key = self.key();
         // Unknown until all runs are read.
         self.session.chosen[self.sequence] = false;
+        self.session.absorbed[self.sequence] = None;
         let instance = self.session.instance(key).await?;
         self.running.push_back(instance.begin_async(symbols, inputs).await?);
+        self.session.absorbed[self.sequence] = Some(position + 1);
         Ok(())
     }
 

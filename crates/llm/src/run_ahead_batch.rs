@@ -21,7 +21,6 @@ impl Session {
         output: DecoderOutput,
         params: &[SampleParams],
     ) -> Result<StepOutput> {
-        self.check_run_ahead(sequences, count)?;
         let symbols = SymbolValues::new().with(SEQ, sequences.len() as u64);
         let mut rows = params.chunks(sequences.len());
         let args = (0..count).map(|run| {
@@ -31,7 +30,10 @@ impl Session {
         });
         let args: Vec<_> = args.collect();
         // Unknown until all runs are done.
-        sequences.iter().for_each(|sequence| self.chosen[*sequence] = false);
+        for sequence in sequences {
+            self.chosen[*sequence] = false;
+            self.absorbed[*sequence] = None;
+        }
         let bucket = bucket_of(sequences.len());
         let key = PlanKey { input: DecoderInput::BatchRunAhead, bucket, output };
         let at_once = self.runs_ahead();
@@ -52,12 +54,14 @@ impl Session {
         }
         for sequence in sequences {
             self.past[*sequence] += count;
+            self.absorbed[*sequence] = Some(self.past[*sequence]);
             self.chosen[*sequence] = true;
         }
         Ok(StepOutput::from_next(next))
     }
 
-    fn check_run_ahead(&self, sequences: &[usize], count: usize) -> Result<()> {
+    /// Checks that each sequence occurs once, and has a chosen token and room for `count` more.
+    pub(super) fn check_run_ahead(&self, sequences: &[usize], count: usize) -> Result<()> {
         if sequences.is_empty() {
             return Err(Error::invalid("no sequences to run"));
         }

@@ -36,6 +36,9 @@ pub struct Session {
     pub(super) chosen: Vec<bool>,
     /// The host's record of each sequence.
     pub(super) histories: Vec<History>,
+    /// For each sequence, the number of tokens that its recurrent states have read; `None` if that is
+    /// unknown. Of no meaning in models without such states.
+    pub(super) absorbed: Vec<Option<usize>>,
     pub(super) recoveries: Recoveries,
 }
 
@@ -56,7 +59,8 @@ impl Session {
         let sequences = on.cache.sequences;
         let (past, chosen) = (vec![0; sequences], vec![false; sequences]);
         let (instances, histories) = (HashMap::new(), vec![History::default(); sequences]);
-        Session { on, tensors, planner, instances, past, chosen, histories, recoveries }
+        let absorbed = vec![Some(0); sequences];
+        Session { on, tensors, planner, instances, past, chosen, histories, absorbed, recoveries }
     }
 
     /// Returns the default compute mode: `Int8`, as in llama.cpp; `F32` on software GPUs, which
@@ -131,7 +135,9 @@ impl Session {
         self.past.get(sequence).copied().unwrap_or(0)
     }
 
-    /// Drops the positions of the first sequence from `past` on.
+    /// Drops the positions of the first sequence from `past` on. A model with recurrent layers reads
+    /// the positions before `past` again at its next step, unless `past` is 0: their states cannot
+    /// be taken back.
     ///
     /// # Errors
     /// Invalid if fewer than `past` positions are filled.
@@ -196,6 +202,32 @@ impl Session {
         }
     }
 
+    /// Brings the recurrent states of a sequence to its last position, by reading all its tokens
+    /// again if they have read others.
+    pub(super) async fn catch_up(&mut self, sequence: usize) -> Result<()> {
+        let past = self.past_of(sequence);
+        let is_recurrent = self.model().config().delta_net.is_some();
+        // A token at position 0 clears the states.
+        if !is_recurrent || past == 0 || self.absorbed[sequence] == Some(past) {
+            return Ok(());
+        }
+        let (history, chosen) = (self.histories[sequence].clone(), self.chosen[sequence]);
+        self.past[sequence] = 0;
+        self.histories[sequence].truncate(0);
+        let mut done = Ok(());
+        for chunk in history.tokens().chunks(CLASSES[3].1) {
+            done = self.run_chunk(sequence, chunk, Output::Nothing).await.map(drop);
+            if done.is_err() {
+                self.absorbed[sequence] = None;
+                break;
+            }
+        }
+        self.past[sequence] = past;
+        self.histories[sequence] = history;
+        self.chosen[sequence] = chosen;
+        done
+    }
+
     /// Runs tokens of one sequence, in chunks.
     pub(super) async fn run_tokens(
         &mut self,
@@ -242,10 +274,11 @@ impl Session {
             vec![bytemuck::cast_slice(tokens).to_vec(), bytemuck::cast_slice(&positions).to_vec()];
         inputs.extend(output.params_input());
         let (bucket, output) = (bucket_of(count)?, output.kind());
-        let instance =
-            self.instance(PlanKey { input: DecoderInput::Tokens, bucket, output }).await?;
-        let outputs = instance.read_async(symbols, inputs).await?;
+        let key = PlanKey { input: DecoderInput::Tokens, bucket, output };
+        self.absorbed[sequence] = None;
+        let outputs = self.instance(key).await?.read_async(symbols, inputs).await?;
         self.past[sequence] += count;
+        self.absorbed[sequence] = Some(self.past[sequence]);
         self.histories[sequence].extend(tokens);
         self.chosen[sequence] = output.is_token();
         Ok(outputs.into_iter().next().unwrap_or_default())

@@ -13,6 +13,8 @@ pub fn smollm2_135m() -> Config {
         kv_heads: 3,
         head_dim: 64,
         feed_forward: 1536,
+        experts: None,
+        delta_net: None,
         context: 8192,
         vocabulary: 49_152,
         norm_epsilon: 1e-5,
@@ -23,6 +25,10 @@ pub fn smollm2_135m() -> Config {
         rope_dim: 64,
         rope_scaling: RopeScaling::None,
         has_rope_factors: false,
+        unrotated_period: None,
+        embedding_scale: 1.0,
+        residual_scale: 1.0,
+        logit_scale: 1.0,
         tied_output: true,
     }
 }
@@ -67,6 +73,7 @@ pub fn gemma3_270m() -> Option<Config> {
         rope_base: 1e6,
         local_rope_base: Some(10_000.0),
         rope_dim: 256,
+        embedding_scale: 640.0f32.sqrt(),
         ..smollm2_135m()
     })
 }

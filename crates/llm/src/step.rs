@@ -267,10 +267,17 @@ impl Session {
         match request.input {
             StepInput::Tokens { sequence, tokens } => {
                 output.check(1)?;
+                self.check_sequence(sequence)?;
+                self.check_tokens(sequence, tokens)?;
+                self.catch_up(sequence).await?;
                 self.run_tokens(sequence, tokens, output).await
             }
             StepInput::Batch(tokens) => {
                 output.check(tokens.len())?;
+                self.check_batch(tokens)?;
+                for (sequence, _) in tokens {
+                    self.catch_up(*sequence).await?;
+                }
                 match tokens {
                     [(sequence, token)] => self.run_tokens(*sequence, &[*token], output).await,
                     _ => self.run_batch(tokens, output).await,
@@ -286,6 +293,10 @@ impl Session {
                 }
                 output.check(sequences.len().saturating_mul(count))?;
                 let params = output.params();
+                self.check_run_ahead(sequences, count)?;
+                for sequence in sequences {
+                    self.catch_up(*sequence).await?;
+                }
                 match sequences {
                     [sequence] => self.run_ahead(*sequence, count, output.kind(), params).await,
                     _ => self.run_ahead_batch(sequences, count, output.kind(), params).await,

@@ -12,8 +12,9 @@ use warploom_core::base::platform;
 /// Returns an out-of-memory error if weights and KV cache cannot fit on the device.
 pub(super) fn check_memory(on: &DeviceModel) -> Result<()> {
     let (model, cache) = (&on.model, on.cache);
-    let need =
-        model.weight_bytes() + model.cache_bytes_per_token(cache.dtype) * cache.rows() as u64;
+    let need = model.weight_bytes()
+        + model.cache_bytes_per_token(cache.dtype) * cache.rows() as u64
+        + model.state_bytes() * cache.sequences as u64;
     let budget = on.runtime.pool().budget();
     let have = budget.or(match on.runtime.device().profile().memory_bytes {
         0 => None,
@@ -59,11 +60,19 @@ pub(super) async fn upload(on: &DeviceModel, progress: &mut OnUpload<'_>) -> Res
     }
     let elements = (on.cache.rows() * model.config().kv_width()) as u64;
     let bytes = (elements * on.cache.dtype.bytes()).next_multiple_of(4);
-    let layers = 0..model.config().layers;
-    let caches: Vec<String> =
-        layers.flat_map(|layer| ['k', 'v'].map(|kind| decoder::cache_name(kind, layer))).collect();
-    let mut states: Vec<_> = caches.iter().map(|name| (name.as_str(), bytes)).collect();
-    states.push((decoder::CHOSEN, (on.cache.sequences * 4) as u64));
+    let mut states: Vec<(String, u64)> = Vec::new();
+    for layer in 0..model.config().layers {
+        match model.config().delta_net_of(layer) {
+            None => states.extend(['k', 'v'].map(|kind| (decoder::cache_name(kind, layer), bytes))),
+            Some(net) => {
+                let names = [decoder::conv_name(layer), decoder::delta_name(layer)];
+                let size = |elements: usize| (elements * on.cache.sequences * 4) as u64;
+                states.extend(names.into_iter().zip(net.state_elements().map(size)));
+            }
+        }
+    }
+    states.push((decoder::CHOSEN.into(), (on.cache.sequences * 4) as u64));
+    let states: Vec<_> = states.iter().map(|(name, bytes)| (name.as_str(), *bytes)).collect();
     tensors.states(pool, device, &states)?;
     Ok(tensors)
 }

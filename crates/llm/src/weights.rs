@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::collections::HashSet;
 use std::ops::Range;
 
-use super::config::{Config, ROPE_FACTORS};
+use super::config::{Config, DeltaNet, HeadNorms, ROPE_FACTORS};
 use super::rope::{self, LOCAL_ROPE_FREQUENCIES, ROPE_FREQUENCIES};
 use warploom::provider::GRANULE;
 use warploom::{Error, Result};
@@ -51,9 +51,20 @@ pub(super) fn of_file(file: &Gguf, config: &Config) -> Result<Vec<Weight>> {
         _ => checked(file, name, shape).map(Some),
     })?;
     let known: HashSet<&str> = table.iter().map(|weight| weight.name.as_str()).collect();
+    // Blocks that predict further tokens are not computed.
+    let further = |name: &str| {
+        let block = name.strip_prefix("blk.").and_then(|rest| rest.split_once('.'));
+        let block = block.and_then(|(block, _)| block.parse::<usize>().ok());
+        let key = format!("{}.nextn_predict_layers", config.architecture.name);
+        let has_further = file.find_u64(&key).is_ok_and(|n| n.is_some_and(|n| n > 0));
+        has_further && block.is_some_and(|block| block >= config.layers)
+    };
     let unread = |name: &str| {
         // Frequencies stored by old files are computed from the config instead.
-        !known.contains(name) && name != ROPE_FACTORS && !name.ends_with("attn_rot_embd.weight")
+        !known.contains(name)
+            && !further(name)
+            && name != ROPE_FACTORS
+            && !name.ends_with("attn_rot_embd.weight")
     };
     match file.tensors().find(|info| unread(info.name())) {
         None => Ok(table),
@@ -84,7 +95,7 @@ pub(super) fn table(
     let (d, q) = (config.width as u64, (config.heads * config.head_dim) as u64);
     let (kv, ff) = (config.kv_width() as u64, config.feed_forward as u64);
     let vocabulary = config.vocabulary as u64;
-    table.matrix("token_embd", [vocabulary, d])?;
+    table.matrix("token_embd", &[vocabulary, d])?;
     table.vector("output_norm.weight", d, Need::Required)?;
     if !config.tied_output {
         table.product("output", [vocabulary, d])?;
@@ -92,10 +103,17 @@ pub(super) fn table(
     let architecture = config.architecture;
     for layer in 0..config.layers {
         let name = |tensor: &str| format!("blk.{layer}.{tensor}");
-        let mut norms = vec![("attn_norm", d), ("ffn_norm", d)];
-        if architecture.head_norms {
-            let e = config.head_dim as u64;
-            norms.extend([("attn_q_norm", e), ("attn_k_norm", e)]);
+        let mut norms = match architecture.pre_norms {
+            true => vec![("attn_norm", d), (architecture.ffn_norm, d)],
+            false => Vec::new(),
+        };
+        let e = config.head_dim as u64;
+        let net = config.delta_net_of(layer);
+        match architecture.head_norms {
+            _ if net.is_some() => {}
+            HeadNorms::None => {}
+            HeadNorms::Each => norms.extend([("attn_q_norm", e), ("attn_k_norm", e)]),
+            HeadNorms::Whole => norms.extend([("attn_q_norm", q), ("attn_k_norm", kv)]),
         }
         if architecture.sub_norms {
             norms.extend([("attn_sub_norm", q), ("ffn_sub_norm", ff)]);
@@ -106,21 +124,52 @@ pub(super) fn table(
         for (norm, len) in norms {
             table.vector(&name(&format!("{norm}.weight")), len, Need::Required)?;
         }
-        let products: &[(&str, [u64; 2])] = match architecture.merged {
-            true => &[("attn_qkv", [q + 2 * kv, d]), ("ffn_up", [2 * ff, d])],
-            false => &[
-                ("attn_q", [q, d]),
+        let rows = if architecture.gated_attention { 2 * q } else { q };
+        let mut products: Vec<(&str, [u64; 2])> = match (net, architecture.merged) {
+            (Some(net), _) => table.delta_net(layer, net)?,
+            (None, true) => vec![("attn_qkv", [q + 2 * kv, d]), ("attn_output", [d, q])],
+            (None, false) => vec![
+                ("attn_q", [rows, d]),
                 ("attn_k", [kv, d]),
                 ("attn_v", [kv, d]),
-                ("ffn_gate", [ff, d]),
-                ("ffn_up", [ff, d]),
+                ("attn_output", [d, q]),
             ],
         };
-        for (product, shape) in products {
-            table.product(&name(product), *shape)?;
+        match (&config.experts, architecture.merged) {
+            (Some(experts), _) => products.push(("ffn_gate_inp", [experts.count as u64, d])),
+            (None, true) => products.extend([("ffn_up", [2 * ff, d]), ("ffn_down", [d, ff])]),
+            (None, false) => {
+                products.extend([
+                    ("ffn_gate", [ff, d]),
+                    ("ffn_up", [ff, d]),
+                    ("ffn_down", [d, ff]),
+                ]);
+            }
         }
-        table.product(&name("attn_output"), [d, q])?;
-        table.product(&name("ffn_down"), [d, ff])?;
+        for (product, shape) in products {
+            table.product(&name(product), shape)?;
+        }
+        if let Some(experts) = &config.experts {
+            let count = experts.count as u64;
+            for (product, [n, k]) in
+                [("ffn_gate_exps", [ff, d]), ("ffn_up_exps", [ff, d]), ("ffn_down_exps", [d, ff])]
+            {
+                table.matrix(&name(product), &[count, n, k])?;
+                table.small(&format!("{}.bias", name(product)), &[count, n], Need::Optional)?;
+            }
+            if let Some(shared) = experts.shared_feed_forward {
+                let f = shared as u64;
+                let products = [
+                    ("ffn_gate_shexp", [f, d]),
+                    ("ffn_up_shexp", [f, d]),
+                    ("ffn_down_shexp", [d, f]),
+                ];
+                for (product, shape) in products {
+                    table.product(&name(product), shape)?;
+                }
+                table.vector(&name("ffn_gate_inp_shexp.weight"), d, Need::Required)?;
+            }
+        }
     }
     let mut weights = table.weights;
     for (name, there) in
@@ -141,28 +190,51 @@ struct Table<'a, F> {
 }
 
 impl<F: Fn(&str, &[u64], Need) -> Result<Option<Format>>> Table<'_, F> {
-    fn matrix(&mut self, name: &str, shape: [u64; 2]) -> Result<()> {
+    fn matrix(&mut self, name: &str, shape: &[u64]) -> Result<()> {
         let name = format!("{name}.weight");
-        if let Some(format) = (self.stored)(&name, &shape, Need::Required)? {
+        if let Some(format) = (self.stored)(&name, shape, Need::Required)? {
             self.weights.push(Weight { name, shape: shape.to_vec(), format });
         }
         Ok(())
     }
 
-    /// Adds a vector if it is present. Vectors are small and read by many kernels, so they are f32
-    /// on the device.
+    /// Adds a vector if it is present.
     fn vector(&mut self, name: &str, len: u64, need: Need) -> Result<()> {
-        if (self.stored)(name, &[len], need)?.is_some() {
-            let (name, shape) = (name.to_owned(), vec![len]);
+        self.small(name, &[len], need)
+    }
+
+    /// Adds a vector, or one for each expert, if it is present. These are small and read by many
+    /// kernels, so they are f32 on the device.
+    fn small(&mut self, name: &str, shape: &[u64], need: Need) -> Result<()> {
+        if (self.stored)(name, shape, need)?.is_some() {
+            let (name, shape) = (name.to_owned(), shape.to_vec());
             self.weights.push(Weight { name, shape, format: Format::F32 });
         }
         Ok(())
     }
 
+    /// Adds the vectors of a gated delta net, and returns the shapes of its products.
+    fn delta_net(&mut self, layer: usize, net: &DeltaNet) -> Result<Vec<(&'static str, [u64; 2])>> {
+        let name = |tensor: &str| format!("blk.{layer}.{tensor}");
+        let (d, heads) = (self.config.width as u64, net.heads as u64);
+        let (channels, inner) = (net.channels() as u64, net.inner() as u64);
+        self.small(&name("ssm_conv1d.weight"), &[channels, net.taps as u64], Need::Required)?;
+        self.vector(&name("ssm_dt.bias"), heads, Need::Required)?;
+        self.vector(&name("ssm_a"), heads, Need::Required)?;
+        self.vector(&name("ssm_norm.weight"), net.head_dim as u64, Need::Required)?;
+        Ok(vec![
+            ("attn_qkv", [channels, d]),
+            ("attn_gate", [inner, d]),
+            ("ssm_beta", [heads, d]),
+            ("ssm_alpha", [heads, d]),
+            ("ssm_out", [d, inner]),
+        ])
+    }
+
     /// Adds a matrix with its optional scale, which is one factor for all results, and its bias,
     /// which some architectures require.
     fn product(&mut self, name: &str, shape: [u64; 2]) -> Result<()> {
-        self.matrix(name, shape)?;
+        self.matrix(name, &shape)?;
         self.vector(&format!("{name}.scale"), 1, Need::Optional)?;
         let stem = name.rsplit('.').next().unwrap_or(name);
         let biased = self.config.architecture.biases.contains(&stem);
@@ -203,10 +275,10 @@ pub(super) fn pieces<'a>(
     weight: &'a Weight,
 ) -> Result<impl Iterator<Item = Result<Cow<'a, [u8]>>> + use<'a>> {
     let is_table = rope::is_table(&weight.name);
-    let rows = weight.shape.first().copied().unwrap_or(1);
+    let rows = row_count(weight);
     // Rows of a piece.
     let mut most = rows.max(1);
-    if !is_table && weight.shape.len() == 2 {
+    if !is_table && weight.shape.len() > 1 {
         let info = file.tensor(&weight.name)?;
         // I2_S has one scale, at the end of the tensor.
         if info.format()? != Format::I2S {
@@ -222,11 +294,16 @@ pub(super) fn pieces<'a>(
     }))
 }
 
+/// Returns the number of rows of a matrix, or of the matrices of all experts.
+fn row_count(weight: &Weight) -> u64 {
+    weight.shape.split_last().map_or(1, |(_, outer)| outer.iter().product())
+}
+
 /// Returns rows of a matrix in its format on the device.
 fn rows_of<'a>(file: &'a Gguf, weight: &Weight, rows: Range<u64>) -> Result<Cow<'a, [u8]>> {
     let info = file.tensor(&weight.name)?;
     let (format, len) = (info.format()?, info.byte_len().unwrap_or(0));
-    let row = len / weight.shape[0].max(1);
+    let row = len / row_count(weight).max(1);
     let bytes = file.part(&info, rows.start * row..rows.end * row)?;
     if format == weight.format {
         return Ok(bytes);
@@ -235,7 +312,7 @@ fn rows_of<'a>(file: &'a Gguf, weight: &Weight, rows: Range<u64>) -> Result<Cow<
     if weight.format != Format::F32 {
         return quant::keep(format, weight.format, &bytes).map(Cow::Owned).map_err(named);
     }
-    let columns = weight.shape[1];
+    let columns = weight.shape.last().copied().unwrap_or(1);
     let mut values = vec![0.0f32; ((rows.end - rows.start) * columns) as usize];
     quant::decode(format, &bytes, &mut values).map_err(named)?;
     Ok(Cow::Owned(bytemuck::cast_slice(&values).to_vec()))

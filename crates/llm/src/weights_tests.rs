@@ -1,15 +1,33 @@
 //! Tests files with a missing or extra tensor, or with one of the wrong shape.
 
 use super::*;
+use crate::config::{DeltaNet, Experts};
 use crate::test_file::{Entry, gguf};
 
 /// Returns the config of a small model with this architecture, and all its required tensors with
 /// their shapes.
 fn small(architecture: &'static str) -> (Config, Vec<(String, Vec<u64>)>) {
     let architecture = crate::config::Architecture::of(architecture).unwrap();
+    let experts = architecture.experts.map(|routing| Experts {
+        count: 4,
+        active: 2,
+        gate: routing.gate,
+        normalised: routing.normalises,
+        scale: 1.0,
+        shared_feed_forward: routing.has_shared.then_some(6),
+    });
+    let delta_net = architecture.delta_nets.then_some(DeltaNet {
+        period: 2,
+        key_heads: 1,
+        heads: 2,
+        head_dim: 4,
+        taps: 4,
+    });
     let config = Config {
         architecture,
-        layers: 1,
+        experts,
+        delta_net,
+        layers: if architecture.delta_nets { 2 } else { 1 },
         width: 8,
         heads: 2,
         kv_heads: 1,

@@ -9,7 +9,7 @@ use warploom::graph::RopePairs;
 use warploom_core::base::Format;
 use warploom_core::quant;
 use warploom_llm::Model;
-use warploom_llm::config::{Activation, Config};
+use warploom_llm::config::{Activation, Config, DeltaNet, Experts, Gate, HeadNorms};
 use warploom_models::gguf::TensorInfo;
 
 /// Maximum shift by `nudged`, in steps: a few units of a 32-bit float of that size.
@@ -120,7 +120,10 @@ impl Forward {
             x = self.token(*token);
         }
         let x = self.norm("output_norm.weight", &x);
-        self.product(if self.config.tied_output { "token_embd" } else { "output" }, &x)
+        let output = if self.config.tied_output { "token_embd" } else { "output" };
+        let mut logits = self.product(output, &x);
+        logits.iter_mut().for_each(|logit| *logit *= f64::from(self.config.logit_scale));
+        logits
     }
 
     /// Hidden state after one more token: `[width]`.
@@ -129,32 +132,39 @@ impl Forward {
         let row = token as usize * d;
         let embedding = &self.weights["token_embd.weight"][row..row + d];
         let row = self.config.architecture;
-        let scale = if row.scales_embedding { (d as f64).sqrt() } else { 1.0 };
+        let scale = f64::from(self.config.embedding_scale);
+        let residual = f64::from(self.config.residual_scale);
         let mut x: Vec<f64> = embedding.iter().map(|v| f64::from(*v) * scale).collect();
         for layer in 0..self.config.layers {
             let name = |tensor: &str| format!("blk.{layer}.{tensor}");
             if let Some(seen) = self.seen.get_mut(layer) {
                 seen.push(x.iter().map(|v| *v as f32).collect());
             }
-            let h = self.norm(&name("attn_norm.weight"), &x);
-            let mut a = self.attention(layer, &h);
-            if row.sub_norms {
-                a = self.norm(&name("attn_sub_norm.weight"), &a);
-            }
-            let mut a = self.product(&name("attn_output"), &a);
+            let h = self.operand(&name("attn_norm.weight"), &x);
+            let mut a = match self.config.delta_net_of(layer).cloned() {
+                Some(net) => self.delta_net(layer, &net, &h),
+                None => {
+                    let mut a = self.attention(layer, &h);
+                    if row.sub_norms {
+                        a = self.norm(&name("attn_sub_norm.weight"), &a);
+                    }
+                    self.product(&name("attn_output"), &a)
+                }
+            };
             if row.post_norms {
                 a = self.norm(&name("post_attention_norm.weight"), &a);
             }
+            a.iter_mut().for_each(|a| *a *= residual);
             add(&mut x, &a);
-            let h = self.norm(&name("ffn_norm.weight"), &x);
-            let mut y = self.gated(layer, &h);
-            if row.sub_norms {
-                y = self.norm(&name("ffn_sub_norm.weight"), &y);
-            }
-            let mut y = self.product(&name("ffn_down"), &y);
+            let h = self.operand(&name(&format!("{}.weight", row.ffn_norm)), &x);
+            let mut y = match &self.config.experts {
+                Some(experts) => self.mixture(layer, experts, &h),
+                None => self.feed_forward(layer, &h),
+            };
             if row.post_norms {
                 y = self.norm(&name("post_ffw_norm.weight"), &y);
             }
+            y.iter_mut().for_each(|y| *y *= residual);
             add(&mut x, &y);
         }
         x
@@ -173,13 +183,24 @@ impl Forward {
             let [q, k, v] = ["attn_q", "attn_k", "attn_v"].map(|n| self.product(&name(n), h));
             (q, k, v)
         };
+        // Head by head a query and its gate.
+        let mut gate = Vec::new();
+        if self.config.architecture.gated_attention {
+            gate = q.chunks(2 * hd).flat_map(|both| both[hd..].to_vec()).collect();
+            q = q.chunks(2 * hd).flat_map(|both| both[..hd].to_vec()).collect();
+        }
         let position = self.cache[layer][0].len();
         for (heads, norm) in [(&mut q, "attn_q_norm.weight"), (&mut k, "attn_k_norm.weight")] {
+            if self.config.architecture.head_norms == HeadNorms::Whole {
+                *heads = self.norm(&name(norm), heads);
+            }
             for head in heads.chunks_mut(hd) {
-                if self.config.architecture.head_norms {
+                if self.config.architecture.head_norms == HeadNorms::Each {
                     head.copy_from_slice(&self.norm(&name(norm), head));
                 }
-                self.rotate(head, position, self.config.is_local(layer));
+                if self.config.rotates(layer) {
+                    self.rotate(head, position, self.config.is_local(layer));
+                }
             }
         }
         for (kept, mut numbers) in self.cache[layer].iter_mut().zip([k, v]) {
@@ -188,11 +209,72 @@ impl Forward {
             }
             kept.push(numbers);
         }
-        self.attend(layer, &q)
+        let mut out = self.attend(layer, &q);
+        out.iter_mut().zip(gate).for_each(|(out, gate)| *out *= sigmoid(gate));
+        out
     }
 
-    /// `activation(gate(h)) * up(h)`: `[feed_forward]`.
-    fn gated(&self, layer: usize, h: &[f64]) -> Vec<f64> {
+    /// The result of a gated delta net for one more position: `[width]`. Keeps the operands of its
+    /// convolution in place of keys, and its state in place of values.
+    fn delta_net(&mut self, layer: usize, net: &DeltaNet, h: &[f64]) -> Vec<f64> {
+        let name = |tensor: &str| format!("blk.{layer}.{tensor}");
+        let e = net.head_dim;
+        let mixed = self.product(&name("attn_qkv"), h);
+        let beta = self.product(&name("ssm_beta"), h);
+        let alpha = self.product(&name("ssm_alpha"), h);
+        let z = self.product(&name("attn_gate"), h);
+        let [taps, states] = &mut self.cache[layer];
+        taps.push(mixed);
+        let mut state = states.pop().unwrap_or_else(|| vec![0.0; net.heads * e * e]);
+        let taps = &taps[taps.len().saturating_sub(net.taps)..];
+        let weight = &self.weights[&name("ssm_conv1d.weight")];
+        let channel = |c: usize| {
+            let of = |(back, x): (usize, &Vec<f64>)| {
+                f64::from(weight[(c + 1) * net.taps - 1 - back]) * x[c]
+            };
+            let sum: f64 = taps.iter().rev().enumerate().map(of).sum();
+            sum * sigmoid(sum)
+        };
+        let mixed: Vec<f64> = (0..net.channels()).map(channel).collect();
+        let unit = |x: &[f64]| -> Vec<f64> {
+            let length = (x.iter().map(|x| x * x).sum::<f64>() + 1e-6).sqrt();
+            x.iter().map(|x| x / length).collect()
+        };
+        let (dt, a) = (&self.weights[&name("ssm_dt.bias")], &self.weights[&name("ssm_a")]);
+        let mut out = Vec::new();
+        for head in 0..net.heads {
+            let key = head % net.key_heads;
+            let q = unit(&mixed[key * e..][..e]);
+            let k = unit(&mixed[(net.key_heads + key) * e..][..e]);
+            let v = &mixed[(2 * net.key_heads + head) * e..][..e];
+            let softplus = (1.0 + (alpha[head] + f64::from(dt[head])).exp()).ln();
+            let decay = (softplus * f64::from(a[head])).exp();
+            let state = &mut state[head * e * e..][..e * e];
+            state.iter_mut().for_each(|s| *s *= decay);
+            let mut y = vec![0.0; e];
+            for j in 0..e {
+                let found: f64 = (0..e).map(|i| k[i] * state[i * e + j]).sum();
+                let change = (v[j] - found) * sigmoid(beta[head]);
+                (0..e).for_each(|i| state[i * e + j] += k[i] * change);
+                y[j] = (0..e).map(|i| q[i] * state[i * e + j]).sum::<f64>() / (e as f64).sqrt();
+            }
+            let y = self.norm(&name("ssm_norm.weight"), &y);
+            out.extend(y.iter().zip(&z[head * e..]).map(|(y, z)| y * z * sigmoid(*z)));
+        }
+        self.cache[layer][1].push(state);
+        self.product(&name("ssm_out"), &out)
+    }
+
+    /// The operand of a part of a layer: normalised, if the architecture does so there.
+    fn operand(&self, norm: &str, x: &[f64]) -> Vec<f64> {
+        match self.config.architecture.pre_norms {
+            true => self.norm(norm, x),
+            false => x.to_vec(),
+        }
+    }
+
+    /// `down(activation(gate(h)) * up(h))`: `[width]`.
+    fn feed_forward(&self, layer: usize, h: &[f64]) -> Vec<f64> {
         let name = |tensor: &str| format!("blk.{layer}.{tensor}");
         let mut up = self.product(&name("ffn_up"), h);
         let gate = if self.config.architecture.merged {
@@ -201,8 +283,17 @@ impl Forward {
         } else {
             self.product(&name("ffn_gate"), h)
         };
+        let mut y = self.gated(&gate, &up);
+        if self.config.architecture.sub_norms {
+            y = self.norm(&name("ffn_sub_norm.weight"), &y);
+        }
+        self.product(&name("ffn_down"), &y)
+    }
+
+    /// `activation(gate) * up`: `[feed_forward]`.
+    fn gated(&self, gate: &[f64], up: &[f64]) -> Vec<f64> {
         let activation = |x: f64| match self.config.architecture.activation {
-            Activation::Silu => x / (1.0 + (-x).exp()),
+            Activation::Silu => x * sigmoid(x),
             Activation::GeluTanh => {
                 let inner = (2.0 / std::f64::consts::PI).sqrt() * (x + 0.044_715 * x.powi(3));
                 0.5 * x * (1.0 + inner.tanh())
@@ -210,7 +301,58 @@ impl Forward {
             Activation::ReluSquared => x.max(0.0).powi(2),
             other => panic!("{other:?} has no formula here"),
         };
-        gate.iter().zip(&up).map(|(gate, up)| activation(*gate) * up).collect()
+        gate.iter().zip(up).map(|(gate, up)| activation(*gate) * up).collect()
+    }
+
+    /// The weighted sum of the networks of the chosen experts: `[width]`.
+    fn mixture(&self, layer: usize, experts: &Experts, h: &[f64]) -> Vec<f64> {
+        let name = |tensor: &str| format!("blk.{layer}.{tensor}");
+        let mut weights = self.product(&name("ffn_gate_inp"), h);
+        match experts.gate {
+            Gate::Softmax => softmax(&mut weights),
+            Gate::Sigmoid => weights.iter_mut().for_each(|w| *w = sigmoid(*w)),
+            other => panic!("{other:?} has no formula here"),
+        }
+        let mut chosen: Vec<usize> = (0..weights.len()).collect();
+        chosen.sort_by(|a, b| weights[*b].total_cmp(&weights[*a]));
+        chosen.truncate(experts.active);
+        let sum: f64 = match experts.normalised {
+            true => chosen.iter().map(|expert| weights[*expert]).sum(),
+            false => 1.0,
+        };
+        let mut y = vec![0.0; self.config.width];
+        for expert in chosen {
+            let of = |tensor: &str, x: &[f64]| self.of_expert(&name(tensor), expert, x);
+            let gated = self.gated(&of("ffn_gate_exps", h), &of("ffn_up_exps", h));
+            let factor = weights[expert] / sum * f64::from(experts.scale);
+            let out = of("ffn_down_exps", &gated);
+            y.iter_mut().zip(out).for_each(|(y, out)| *y += factor * out);
+        }
+        if experts.shared_feed_forward.is_some() {
+            let of = |tensor: &str, x: &[f64]| self.product(&name(tensor), x);
+            let gated = self.gated(&of("ffn_gate_shexp", h), &of("ffn_up_shexp", h));
+            let gate = &self.weights[&name("ffn_gate_inp_shexp.weight")];
+            let gate: f64 = gate.iter().zip(h).map(|(w, h)| f64::from(*w) * h).sum();
+            let out = of("ffn_down_shexp", &gated);
+            y.iter_mut().zip(out).for_each(|(y, out)| *y += sigmoid(gate) * out);
+        }
+        y
+    }
+
+    /// The matrix of one expert times `x` `[k]`, with its bias if there is one.
+    fn of_expert(&self, name: &str, expert: usize, x: &[f64]) -> Vec<f64> {
+        let weight = format!("{name}.weight");
+        let (w, count) = (&self.weights[&weight], self.config.experts.as_ref().unwrap().count);
+        let rounded = self.mode == ComputeMode::Int8 && self.packed.contains(&weight);
+        let codes = if rounded { round(x, self.nudge).0 } else { x.to_vec() };
+        let rows = w.len() / count / x.len();
+        let of_row = |row: &[f32]| row.iter().zip(&codes).map(|(w, x)| f64::from(*w) * x).sum();
+        let w = &w[expert * rows * x.len()..][..rows * x.len()];
+        let mut y: Vec<f64> = w.chunks(x.len()).map(of_row).collect();
+        if let Some(bias) = self.weights.get(&format!("{name}.bias")) {
+            y.iter_mut().zip(&bias[expert * rows..]).for_each(|(y, b)| *y += f64::from(*b));
+        }
+        y
     }
 
     fn norm(&self, name: &str, x: &[f64]) -> Vec<f64> {
@@ -291,17 +433,27 @@ impl Forward {
             let at = head / group * hd;
             let dot = |k: &Vec<f64>| q.iter().zip(&k[at..]).map(|(a, b)| a * b).sum::<f64>();
             let scores: Vec<f64> = keys.iter().map(|k| dot(k) * scale).collect();
-            let max = scores.iter().copied().fold(f64::NEG_INFINITY, f64::max);
-            let weights: Vec<f64> = scores.iter().map(|s| (s - max).exp()).collect();
-            let sum: f64 = weights.iter().sum();
+            let mut weights = scores;
+            softmax(&mut weights);
             for (weight, value) in weights.iter().zip(values) {
                 for (o, v) in out.iter_mut().zip(&value[at..]) {
-                    *o += weight / sum * v;
+                    *o += weight * v;
                 }
             }
         }
         out
     }
+}
+
+fn sigmoid(x: f64) -> f64 {
+    1.0 / (1.0 + (-x).exp())
+}
+
+fn softmax(x: &mut [f64]) {
+    let max = x.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+    x.iter_mut().for_each(|x| *x = (*x - max).exp());
+    let sum: f64 = x.iter().sum();
+    x.iter_mut().for_each(|x| *x /= sum);
 }
 
 fn add(x: &mut [f64], y: &[f64]) {

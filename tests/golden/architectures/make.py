@@ -7,10 +7,12 @@ logits by the Python package `transformers` in float32 on the CPU.
 
 import json
 import pathlib
+import tempfile
 
 import numpy as np
 import torch
 import transformers
+from safetensors.torch import load_file, save_file
 
 VOCABULARY = 96
 SIZES = dict(
@@ -34,6 +36,10 @@ def yarn(**changes):
         rope_type="yarn", rope_theta=10000.0, factor=4.0, original_max_position_embeddings=8), **changes})
 
 
+QWEN35 = dict(
+    num_hidden_layers=4, head_dim=32, linear_key_head_dim=16, linear_value_head_dim=16, linear_num_key_heads=2,
+    linear_num_value_heads=4)
+
 # Name here, class, what is not as in SIZES; for YaRN, a name of the variant.
 MODELS = [
     ("llama", "Llama", dict(rope_parameters=dict(
@@ -50,6 +56,20 @@ MODELS = [
         rope_type="default", rope_theta=1e4, partial_rotary_factor=0.5))),
     ("bitnet", "BitNet", dict(hidden_act="silu", tie_word_embeddings=True)),
     ("bitnet-b1.58", "BitNet", dict(hidden_act="relu2", tie_word_embeddings=True)),
+    ("qwen3moe", "Qwen3Moe", dict(
+        head_dim=32, num_local_experts=8, num_experts_per_tok=3, moe_intermediate_size=48, norm_topk_prob=True)),
+    ("qwen35", "Qwen3_5", QWEN35),
+    ("qwen35moe", "Qwen3_5Moe", dict(
+        num_experts=8, num_experts_per_tok=3, moe_intermediate_size=48, shared_expert_intermediate_size=40, **QWEN35)),
+    ("ernie4_5", "Ernie4_5", dict(head_dim=16)),
+    ("smollm3", "SmolLM3", dict(num_hidden_layers=5)),
+    ("seed_oss", "SeedOss", dict(head_dim=32)),
+    ("olmo2", "Olmo2", dict()),
+    ("exaone4", "Exaone4", dict(num_hidden_layers=4, head_dim=16, sliding_window=8, sliding_window_pattern=4)),
+    ("exaone4", "Exaone4", dict(
+        head_dim=16, sliding_window=None, layer_types=["full_attention"] * 2), "no window"),
+    ("granite", "Granite", dict(
+        embedding_multiplier=3.0, residual_multiplier=0.5, attention_multiplier=0.3, logits_scaling=2.0)),
     ("llama", "Llama", yarn(), "yarn"),
     ("llama", "Llama", yarn(rope_theta=50.0, beta_fast=1.5, beta_slow=0.25, attention_factor=1.75),
      "yarn, attention_factor"),
@@ -81,32 +101,31 @@ def numbers(name, count):
     return (z >> np.uint64(52)).astype(np.float32) / 2048 - 1
 
 
-def weight(name, shape, gemma):
+def weight(name, shape, less_one):
     x = numbers(name, int(np.prod(shape))).reshape(shape)
     if name.endswith("norm.weight"):
-        return x / 4 + (0 if gemma else 1)
+        return x / 4 + (0 if less_one and not name.endswith("linear_attn.norm.weight") else 1)
     if name.endswith("embed_tokens.weight"):
         return x
     return x / (4 if name.endswith(".bias") else 8)
 
 
 def logits(name, kind, changes, variant=None):
-    config_of = getattr(transformers, kind + ("TextConfig" if kind == "Gemma3" else "Config"))
+    # These store the weights of norms minus 1, and have a config of their texts.
+    less_one = kind in ("Gemma3", "Qwen3_5", "Qwen3_5Moe")
+    config_of = getattr(transformers, kind + ("TextConfig" if less_one else "Config"))
     model_of = getattr(transformers, kind + "ForCausalLM")
     config = config_of(**{**SIZES, **changes})
-    config._attn_implementation = "eager"
-    model = model_of(config).float().eval()
-    tied = config.tie_word_embeddings
-    with torch.no_grad():
-        tensors = {}
-        for tensor, parameter in model.named_parameters():
-            if tensor == "lm_head.weight" and tied:
-                continue
-            tensors[tensor] = list(parameter.shape)
-            value = weight(tensor, tuple(parameter.shape), kind == "Gemma3")
-            parameter.copy_(torch.from_numpy(value))
-        model.tie_weights()
-        given = YARN_PROMPTS if variant else PROMPTS
+    with tempfile.TemporaryDirectory() as folder, torch.no_grad():
+        # Names and shapes as files have them, which may differ from those in memory.
+        model_of(config).save_pretrained(folder)
+        path = folder + "/model.safetensors"
+        stored = load_file(path)
+        tensors = {tensor: list(value.shape) for tensor, value in stored.items()}
+        save_file({tensor: torch.from_numpy(weight(tensor, tuple(shape), less_one))
+                   for tensor, shape in tensors.items()}, path, metadata={"format": "pt"})
+        model = model_of.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager").eval()
+        given = YARN_PROMPTS if (variant or "").startswith("yarn") else PROMPTS
         out = [model(torch.tensor([p])).logits[0, -1].tolist() for p in given]
     text = json.loads(config.to_json_string())
     for key in ("transformers_version", "architectures", "_name_or_path", "chunk_size_feed_forward"):

@@ -1,6 +1,7 @@
 //! Tests on every device of this machine.
 
 mod analyze;
+mod architecture_files;
 mod architectures;
 mod async_api;
 mod batch;
@@ -21,6 +22,7 @@ pub(crate) mod fusion_job;
 mod generated;
 mod gradients;
 mod keep_alive;
+mod mixtures;
 pub(crate) mod opencl_host;
 mod overlap;
 mod pack_engines;

@@ -164,6 +164,16 @@ fn what_differs_between_architectures_costs_no_more_than_it_must() {
         ("phi3", 6),
         ("bitnet", 6),
         ("bitnet-b1.58", 6),
+        // Those of experts and of delta nets have a plain network or attention here.
+        ("qwen3moe", 10),
+        ("qwen35", 14),
+        ("qwen35moe", 14),
+        ("ernie4_5", 6),
+        ("smollm3", 6),
+        ("seed_oss", 6),
+        ("olmo2", 14),
+        ("exaone4", 14),
+        ("granite", 8),
     ];
     // At WebGPU's floor of eight buffers a product holds fewer biases.
     let profile = DeviceProfile::known("nvidia-h200").unwrap();

@@ -33,7 +33,7 @@ pub(super) struct Config {
     sliding_window: Option<u64>,
     use_sliding_window: Option<bool>,
     #[serde(alias = "_sliding_window_pattern")]
-    sliding_window_pattern: Option<u64>,
+    sliding_window_pattern: Option<Pattern>,
     /// Attention type of each layer: `sliding_attention` or another.
     layer_types: Option<Vec<String>>,
     #[serde(alias = "hidden_activation")]
@@ -41,11 +41,47 @@ pub(super) struct Config {
     final_logit_softcapping: Option<f64>,
     attn_logit_softcapping: Option<f64>,
     use_bidirectional_attention: Option<bool>,
+    #[serde(alias = "num_local_experts")]
+    num_experts: Option<u64>,
+    num_experts_per_tok: Option<u64>,
+    moe_intermediate_size: Option<u64>,
+    norm_topk_prob: Option<bool>,
+    /// Layers with a feed-forward network in place of experts.
+    #[serde(default)]
+    mlp_only_layers: Vec<u64>,
+    decoder_sparse_step: Option<u64>,
+    embedding_multiplier: Option<f64>,
+    residual_multiplier: Option<f64>,
+    attention_multiplier: Option<f64>,
+    logits_scaling: Option<f64>,
+    /// For each layer, 0 if it does not rotate queries and keys.
+    no_rope_layers: Option<Vec<u8>>,
     quantization_config: Option<Json>,
     tie_word_embeddings: Option<bool>,
     pub(super) vocab_size: u64,
     pub(super) bos_token_id: Option<Ids>,
     pub(super) eos_token_id: Option<Ids>,
+}
+
+/// Which layers have a window: a period, or a letter for each layer of it.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(untagged, expecting = "a whole number, or letters such as LLLG")]
+enum Pattern {
+    Period(u64),
+    Letters(String),
+}
+
+impl Pattern {
+    /// Returns `n` if every `n`-th layer, counted from 1, has no window.
+    fn period(&self) -> Result<u64> {
+        match self {
+            Pattern::Period(period) => Ok(*period),
+            Pattern::Letters(letters) => match letters.find('G') {
+                Some(last) if last + 1 == letters.len() => Ok(letters.len() as u64),
+                _ => Err(Error::unsupported(format!("sliding_window_pattern: {letters:?}"))),
+            },
+        }
+    }
 }
 
 /// Scaling of the rotary frequencies.
@@ -90,6 +126,9 @@ impl Ids {
     }
 }
 
+/// Every layer with this number, counted from 1, has no rotation in models that list such layers.
+const NO_ROPE_PERIOD: usize = 4;
+
 /// Attention type of sliding-window layers.
 const SLIDING: &str = "sliding_attention";
 
@@ -116,6 +155,11 @@ impl Config {
             Some((field, _)) => Err(Error::bad_file(format!("{field}: 0"))),
             None => Ok(()),
         }
+    }
+
+    /// Returns the number of experts; 0 for a model without.
+    pub(super) fn experts(&self) -> u64 {
+        self.num_experts.unwrap_or(0)
     }
 
     /// Returns whether the embedding is also the output matrix.
@@ -185,6 +229,15 @@ impl Config {
             ("rope.dimension_count", "head_dim", self.rope_dim()),
             ("vocab_size", "vocab_size", self.vocab_size),
         ];
+        if let Some(experts) = self.num_experts {
+            counts.push(("expert_count", "num_experts", experts));
+            let more = [
+                ("expert_used_count", "num_experts_per_tok", self.num_experts_per_tok),
+                ("expert_feed_forward_length", "moe_intermediate_size", self.moe_intermediate_size),
+            ];
+            counts
+                .extend(more.into_iter().filter_map(|(ours, theirs, n)| Some((ours, theirs, n?))));
+        }
         if let Some((size, pattern)) = self.window(names).map_err(|e| e.context(&name))? {
             counts.push(("attention.sliding_window", "sliding_window", size));
             let pattern = pattern.map(|n| ("attention.sliding_window_pattern", "layer_types", n));
@@ -203,8 +256,20 @@ impl Config {
         if let Some(theta) = self.local_rope_theta().map_err(|e| e.context(&name))? {
             number("rope.freq_base_swa", theta)?;
         }
+        let factors = [
+            ("embedding_scale", self.embedding_multiplier),
+            ("residual_scale", self.residual_multiplier),
+            ("attention.scale", self.attention_multiplier),
+            ("logit_scale", self.logits_scaling),
+        ];
+        for (key, factor) in factors {
+            factor.map_or(Ok(()), |factor| number(key, factor))?;
+        }
         if let Some(scalar) = self.query_pre_attn_scalar {
             number("attention.scale", 1.0 / scalar.sqrt())?;
+        }
+        if let Some(normalised) = self.norm_topk_prob {
+            to.key(&format!("{arch}.expert_weights_norm"), Value::Bool(normalised))?;
         }
         let scaling = self.scaling();
         if scaling.rope_type.as_deref() == Some("linear") {
@@ -282,7 +347,10 @@ impl Config {
         let Windows::AllBut(usual) = windows else { return Ok(Some((size, None))) };
         let layers = self.num_hidden_layers;
         let pattern = match types.iter().position(|kind| kind != SLIDING) {
-            _ if types.is_empty() => self.sliding_window_pattern.unwrap_or(usual as u64),
+            _ if types.is_empty() => {
+                let pattern = self.sliding_window_pattern.as_ref();
+                pattern.map_or(Ok(usual as u64), Pattern::period)?
+            }
             Some(first) => first as u64 + 1,
             // No layer attends to all keys.
             None => layers.saturating_add(1),
@@ -307,15 +375,26 @@ impl Config {
         let not_done = [
             ("final_logit_softcapping", self.final_logit_softcapping.is_some_and(|n| n != 0.0)),
             ("attn_logit_softcapping", self.attn_logit_softcapping.is_some_and(|n| n != 0.0)),
+            ("mlp_only_layers", !self.mlp_only_layers.is_empty()),
+            ("decoder_sparse_step", self.decoder_sparse_step.is_some_and(|n| n != 1)),
             ("use_bidirectional_attention", self.use_bidirectional_attention == Some(true)),
             (
                 "quantization_config",
                 self.quantization_config.as_ref().is_some_and(|c| !c.is_null()),
             ),
         ];
-        match not_done.iter().find(|(_, is)| *is) {
-            Some((field, _)) => Err(Error::unsupported(format!("{field} is not supported"))),
-            None => Ok(()),
+        if let Some((field, _)) = not_done.iter().find(|(_, is)| *is) {
+            return Err(Error::unsupported(format!("{field} is not supported")));
+        }
+        // The architecture says which layers rotate: each but every fourth.
+        let regular = |(layer, rotates): (usize, &u8)| {
+            (*rotates != 0) != (layer + 1).is_multiple_of(NO_ROPE_PERIOD)
+        };
+        match self.no_rope_layers.as_deref().unwrap_or_default() {
+            layers if layers.iter().enumerate().all(regular) => Ok(()),
+            layers => Err(Error::unsupported(format!(
+                "no_rope_layers: {layers:?}, not each but every {NO_ROPE_PERIOD}th layer"
+            ))),
         }
     }
 

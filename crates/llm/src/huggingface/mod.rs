@@ -12,6 +12,7 @@
 
 mod companions;
 mod config;
+mod experts;
 mod foreign;
 mod generation;
 mod names;
@@ -58,6 +59,8 @@ enum From {
     /// of a tensor whose rows are reordered: for rotation, the file pairs rows that are half a head
     /// apart, and GGUF pairs neighbouring rows.
     File { file: usize, name: String, interleave: Option<usize> },
+    /// One tensor for each expert, in their order: the weight file and the name.
+    Experts(Vec<(usize, String)>),
     /// Bytes of computed values.
     Made(Vec<u8>),
 }
@@ -149,6 +152,15 @@ impl Folder {
                 let row = interleave.map_or(row, |heads| interleaved(row, tensor.rows() / heads));
                 (self.files[*file].bytes(name)?, row)
             }
+            From::Experts(experts) => {
+                let each = tensor.rows() / experts.len().max(1);
+                let (file, name) = &experts[row / each.max(1)];
+                let bytes = self.files[*file].bytes(name)?;
+                let len = bytes.len() / each.max(1);
+                return bytes.get(row % each * len..(row % each + 1) * len).ok_or_else(|| {
+                    Error::bad_file(format!("{}: tensor `{name}` has no row {row}", self.name()))
+                });
+            }
         };
         let len = bytes.len() / tensor.rows();
         bytes.get(row * len..(row + 1) * len).ok_or_else(|| {
@@ -162,12 +174,17 @@ impl Folder {
         let names = self.config.names().map_err(|e| e.context(config.display()))?;
         self.config.check_heads().map_err(|e| e.context(config.display()))?;
         let mut placed = Vec::new();
+        let mut experts = experts::Gathered::default();
         for (index, file) in self.files.iter().enumerate() {
             for (source, info) in file.tensors() {
-                let Some(name) = names
-                    .translate(source, &self.config)
-                    .map_err(|e| e.context(format_args!("{}: tensor `{source}`", file.name())))?
-                else {
+                let named =
+                    |e: Error| e.context(format_args!("{}: tensor `{source}`", file.name()));
+                let expert = names.expert(source, &self.config).map_err(named)?;
+                if let Some((name, expert)) = expert {
+                    experts.add(name, expert, index, source, info).map_err(named)?;
+                    continue;
+                }
+                let Some(name) = names.translate(source, &self.config).map_err(named)? else {
                     continue;
                 };
                 let bad = |what: String| {
@@ -196,6 +213,7 @@ impl Folder {
                 placed.push(Placed { name, shape, format, from });
             }
         }
+        placed.extend(experts.placed(&self.name(), self.config.experts())?);
         if let Some(factors) = self.config.rope_factors(&self.name())? {
             let from = From::Made(quant::encode(Format::F32, &factors)?);
             let (name, shape) = ("rope_freqs.weight".into(), vec![factors.len() as u64]);

@@ -23,6 +23,8 @@ pub(super) struct Names {
     pub(super) windows: bool,
     /// Whether the weights of norms are stored minus 1.
     pub(super) norms_less_one: bool,
+    /// Whether neighbouring elements of a head rotate together in the file too.
+    neighbours: bool,
     /// Names in a layer that take precedence over those in [`LAYER`].
     own: &'static [(&'static str, &'static str)],
 }
@@ -37,10 +39,11 @@ const PLAIN: Names = Names {
     biases: false,
     windows: true,
     norms_less_one: false,
+    neighbours: false,
     own: &[],
 };
 
-static ALL: [Names; 8] = [
+static ALL: [Names; 15] = [
     Names { model_type: "llama", architecture: "llama", windows: false, ..PLAIN },
     // Llama's network, with a window in some models.
     Names { model_type: "mistral", architecture: "llama", ..PLAIN },
@@ -68,6 +71,31 @@ static ALL: [Names; 8] = [
         own: &[("self_attn.qkv_proj", "attn_qkv"), ("mlp.gate_up_proj", "ffn_up")],
         ..PLAIN
     },
+    Names {
+        model_type: "qwen3_moe",
+        architecture: "qwen3moe",
+        own: &[HEAD_NORMS[0], HEAD_NORMS[1], ("mlp.gate", "ffn_gate_inp")],
+        ..PLAIN
+    },
+    Names {
+        model_type: "ernie4_5",
+        architecture: "ernie4_5",
+        rope_theta: 500_000.0,
+        tied: true,
+        neighbours: true,
+        ..PLAIN
+    },
+    Names { model_type: "smollm3", architecture: "smollm3", windows: false, tied: true, ..PLAIN },
+    Names {
+        model_type: "seed_oss",
+        architecture: "seed_oss",
+        biases: true,
+        own: &[("post_attention_layernorm", "post_attention_norm")],
+        ..PLAIN
+    },
+    Names { model_type: "olmo2", architecture: "olmo2", own: &NORMS_AFTER, ..PLAIN },
+    Names { model_type: "exaone4", architecture: "exaone4", own: &NORMS_AFTER, ..PLAIN },
+    Names { model_type: "granite", architecture: "granite", ..PLAIN },
     Names { activation: "relu2", architecture: "bitnet-b1.58", ..BITNET },
     Names { architecture: "bitnet", ..BITNET },
 ];
@@ -82,6 +110,13 @@ const BITNET: Names = Names {
 /// Names of tensors outside the layers: in safetensors, and in GGUF.
 const MODEL: [(&str, &str); 3] =
     [("model.embed_tokens", "token_embd"), ("model.norm", "output_norm"), ("lm_head", "output")];
+/// Names of an expert's matrices, after `model.layers.N.mlp.experts.E.` in safetensors and `blk.N.` in
+/// GGUF, which has those of all experts in one tensor.
+const EXPERT: [(&str, &str); 3] = [
+    ("gate_proj.weight", "ffn_gate_exps"),
+    ("up_proj.weight", "ffn_up_exps"),
+    ("down_proj.weight", "ffn_down_exps"),
+];
 /// Names of tensors in a layer, after `model.layers.N.` in safetensors and `blk.N.` in GGUF.
 const LAYER: [(&str, &str); 9] = [
     ("input_layernorm", "attn_norm"),
@@ -93,6 +128,13 @@ const LAYER: [(&str, &str); 9] = [
     ("mlp.gate_proj", "ffn_gate"),
     ("mlp.up_proj", "ffn_up"),
     ("mlp.down_proj", "ffn_down"),
+];
+/// Names of norms of queries and keys, and of what attention and feed-forward compute.
+const NORMS_AFTER: [(&str, &str); 4] = [
+    HEAD_NORMS[0],
+    HEAD_NORMS[1],
+    ("post_attention_layernorm", "post_attention_norm"),
+    ("post_feedforward_layernorm", "post_ffw_norm"),
 ];
 const HEAD_NORMS: [(&str, &str); 2] =
     [("self_attn.q_norm", "attn_q_norm"), ("self_attn.k_norm", "attn_k_norm")];
@@ -170,6 +212,27 @@ impl Names {
         Ok(Some(format!("blk.{layer}.{ours}.{kind}")))
     }
 
+    /// Returns the GGUF name of the matrices of all experts to which a tensor belongs, and the index
+    /// of its expert; `None` for a tensor that is no expert's.
+    ///
+    /// # Errors
+    /// Bad file for an expert beyond the config's.
+    pub(super) fn expert(&self, source: &str, config: &Config) -> Result<Option<(String, u64)>> {
+        let Some((layer, rest)) = source.split_once(".mlp.experts.") else { return Ok(None) };
+        let Some((expert, part)) = rest.split_once('.') else { return Ok(None) };
+        let ours = EXPERT.iter().find(|(theirs, _)| *theirs == part).map(|(_, ours)| *ours);
+        let (Some(ours), Ok(expert), Some(layer)) =
+            (ours, expert.parse::<u64>(), layer.strip_prefix("model.layers."))
+        else {
+            return Ok(None);
+        };
+        let count = config.experts();
+        if expert >= count {
+            return Err(Error::bad_file(format!("expert {expert}, num_experts is {count}")));
+        }
+        Ok(Some((format!("blk.{layer}.{ours}.weight"), expert)))
+    }
+
     /// Returns the number of heads of a tensor whose rows must be interleaved, or `None` for other
     /// tensors. In GGUF, some architectures rotate neighbouring elements together, while
     /// `transformers` always rotates the first half of a head with the second.
@@ -180,7 +243,8 @@ impl Names {
             _ => return None,
         };
         let rope = Architecture::of(self.architecture)?.rope;
-        (rope == warploom::graph::RopePairs::Interleaved).then_some(heads as usize)
+        let pairs = rope == warploom::graph::RopePairs::Interleaved && !self.neighbours;
+        pairs.then_some(heads as usize)
     }
 }
 

@@ -172,6 +172,9 @@ pub fn quantize(
     })
 }
 
+/// Endings of names of matrices that stay F32: routers of experts, and short convolutions.
+const KEPT: [&str; 2] = [".ffn_gate_inp.weight", ".ssm_conv1d.weight"];
+
 /// Chooses the new format of a tensor, and returns its report without the measured errors.
 fn planned(tensor: &Tensor, wanted: Format) -> TensorReport {
     let ternary = matches!(wanted, Format::TQ1_0 | Format::TQ2_0);
@@ -186,6 +189,8 @@ fn planned(tensor: &Tensor, wanted: Format) -> TensorReport {
         (tensor.format, None)
     } else if tensor.shape.len() < 2 || !tensor.name.ends_with(".weight") {
         (Format::F32, None)
+    } else if KEPT.iter().any(|name| tensor.name.ends_with(name)) {
+        (Format::F32, Some("small, and decides what the rest computes".to_owned()))
     } else if ternary && vocabulary {
         (fitting(Format::Q8_0), Some("the vocabulary is not ternary".to_owned()))
     } else {

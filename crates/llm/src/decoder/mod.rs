@@ -5,10 +5,17 @@
 //! (`past`), `n` rows of the cache, `d` width, `h` heads, `g` key and value heads, `e` head size,
 //! `f` feed-forward width, `v` vocabulary.
 
-use super::config::{Activation, Architecture, Config};
+mod attention;
+mod chosen;
+mod delta_net;
+mod feed_forward;
+
+use chosen::Chosen;
+
+use super::config::{Architecture, Config};
 use super::rope::{LOCAL_ROPE_FREQUENCIES, ROPE_FREQUENCIES};
 use super::weights::{self, Need, Weight};
-use warploom::graph::{BinaryOp, Graph, NodeId, Op, UnaryOp};
+use warploom::graph::{BinaryOp, Graph, NodeId, Op};
 use warploom::{Error, Result};
 use warploom_core::base::{DType, Dim, Format, Shape, Symbol};
 use warploom_core::sampling::SampleParams;
@@ -123,13 +130,30 @@ pub(super) fn cache_name(kind: char, layer: usize) -> String {
     format!("cache.{layer}.{kind}")
 }
 
+/// Returns the name of the state of a layer's convolution.
+pub(super) fn conv_name(layer: usize) -> String {
+    format!("state.{layer}.conv")
+}
+
+/// Returns the name of the state of a layer's recurrence.
+pub(super) fn delta_name(layer: usize) -> String {
+    format!("state.{layer}.delta")
+}
+
 /// Name of the state that holds the token chosen by the last run of each sequence.
 pub(super) const CHOSEN: &str = "chosen";
+
+/// Returns whether a run has the input `slots`, the sequences of a batch.
+pub(super) fn has_slots(config: &Config, input: DecoderInput, output: DecoderOutput) -> bool {
+    let chooses = output.is_token() || input.is_run_ahead();
+    input.is_batch() && (chooses || config.delta_net.is_some())
+}
 
 /// Builds the forward pass over a KV cache. Inputs, i32: `tokens` (not in run-ahead decoding) and
 /// `positions`, `[s]`; for a batch also `rows` `[s]`, the cache rows to write, and `spans`
 /// `[s, 2]`, the first row and one past the last row that each token attends to. A batch that
-/// chooses or reads chosen tokens has `slots` `[s]`, the sequences, as its first input. For
+/// chooses or reads chosen tokens, or has recurrent states, has `slots` `[s]`, the sequences, as its
+/// first input. For
 /// [`DecoderOutput::Sample`], `sample_params` (u32) is the last input.
 pub(super) fn decoder(
     config: &Config,
@@ -143,7 +167,10 @@ pub(super) fn decoder(
     let mut graph = Graph::new(name);
     let s = if input == DecoderInput::RunAhead { Dim::new(1) } else { Dim::symbol(SEQ) };
     let base = if cache.sequences == 1 { Dim::new(0) } else { Dim::symbol(BASE) };
-    let chosen = Chosen::new(&mut graph, cache, input, output, &base);
+    // The first input, if there is one.
+    let slots = has_slots(config, input, output)
+        .then(|| graph.input("slots", Shape::new([Dim::symbol(SEQ)]), DType::I32));
+    let chosen = Chosen::new(&mut graph, cache, input, output, &base, slots);
     let tokens = match &chosen {
         Some(chosen) if input.is_run_ahead() => chosen.read(&mut graph, chosen.state)?, // [1], or [s]
         _ => graph.input("tokens", Shape::new([s.clone()]), DType::I32),                // [s]
@@ -152,6 +179,7 @@ pub(super) fn decoder(
     let place = match input {
         DecoderInput::Tokens | DecoderInput::RunAhead => Place::From(base),
         DecoderInput::Batch | DecoderInput::BatchRunAhead => Place::Rows {
+            slots,
             rows: graph.input("rows", Shape::new([s.clone()]), DType::I32),
             spans: graph.input("spans", Shape::new([s.clone(), Dim::new(2)]), DType::I32),
         },
@@ -166,24 +194,25 @@ pub(super) fn decoder(
     let embedding = b.weight("token_embd.weight")?; // [v, d]
 
     let mut x = b.add("embedding", Op::Gather { axis: 0 }, &[embedding, tokens])?; // [s, d]
-    if architecture.scales_embedding {
-        let root = (config.width as f32).sqrt();
-        let root = b.graph.constant_f32(Shape::new([1u64]), &[root]); // [1]
-        x = b.add("embedding_scale", Op::Binary(BinaryOp::Mul), &[x, root])?; // [s, d]
-    }
+    x = b.scaled("embedding_scale", x, config.embedding_scale)?; // [s, d]
     for layer in 0..config.layers {
-        let h = b.norm(layer, "attn_norm", x)?; // [s, d]
+        let h = b.operand_of(layer, "attn_norm", x)?; // [s, d]
         let turns = if config.is_local(layer) { local_turns } else { turns };
-        let mut a = b.attention(layer, h, [positions, turns])?; // [s, d]
+        let mut a = match config.delta_net_of(layer) {
+            Some(net) => b.delta_net(layer, net, h, positions)?,
+            None => b.attention(layer, h, [positions, turns])?,
+        }; // [s, d]
         if architecture.post_norms {
             a = b.norm(layer, "post_attention_norm", a)?; // [s, d]
         }
+        a = b.scaled(&format!("blk.{layer}.attn_scale"), a, config.residual_scale)?; // [s, d]
         x = b.binary(layer, "attn_residual", BinaryOp::Add, x, a)?; // [s, d]
-        let h = b.norm(layer, "ffn_norm", x)?; // [s, d]
+        let h = b.operand_of(layer, architecture.ffn_norm, x)?; // [s, d]
         let mut y = b.feed_forward(layer, h)?; // [s, d]
         if architecture.post_norms {
             y = b.norm(layer, "post_ffw_norm", y)?; // [s, d]
         }
+        y = b.scaled(&format!("blk.{layer}.ffn_scale"), y, config.residual_scale)?; // [s, d]
         x = b.binary(layer, "ffn_residual", BinaryOp::Add, x, y)?; // [s, d]
     }
     if output == DecoderOutput::Nothing {
@@ -201,6 +230,7 @@ pub(super) fn decoder(
         true => b.add("output", Op::linear(), &[x, embedding])?, // [1, v]
         false => b.product("output", x)?,                        // [1, v]
     };
+    let logits = b.scaled("logit_scale", logits, config.logit_scale)?; // [1, v]
     if !output.is_token() {
         b.graph.output("logits", logits)?;
         return Ok(b.graph);
@@ -219,70 +249,6 @@ pub(super) fn decoder(
     }
     b.graph.output("token", token)?;
     Ok(b.graph)
-}
-
-/// The state of chosen tokens, and the slots of it that a run uses.
-struct Chosen {
-    /// The state, `[sequences]` u32.
-    state: NodeId,
-    at: At,
-}
-
-/// The slots of the state that a run reads and writes.
-enum At {
-    /// The slot of one sequence, by its index.
-    Row(Dim),
-    /// The slots of a batch of sequences, by their indices `[s]`.
-    Slots(NodeId),
-}
-
-impl Chosen {
-    /// Adds the state to the graph; `None` if the run neither chooses a token nor reads a chosen
-    /// one.
-    fn new(
-        graph: &mut Graph,
-        cache: CacheShape,
-        input: DecoderInput,
-        output: DecoderOutput,
-        base: &Dim,
-    ) -> Option<Chosen> {
-        if !output.is_token() && !input.is_run_ahead() {
-            return None;
-        }
-        let state = graph.state(CHOSEN, Shape::new([cache.sequences]), DType::U32);
-        let at = match input.is_batch() {
-            true => At::Slots(graph.input("slots", Shape::new([Dim::symbol(SEQ)]), DType::I32)),
-            false => At::Row(base.floor_div(&Dim::from(cache.context))),
-        };
-        Some(Chosen { state, at })
-    }
-
-    /// Stores the chosen tokens in the state and returns them: `[1]`, or `[s]` for a batch.
-    fn keep(&self, b: &mut Builder<'_>, token: NodeId) -> Result<NodeId> {
-        match &self.at {
-            At::Row(at) => {
-                let op = Op::Update { at: at.clone() };
-                let state = b.add(CHOSEN, op, &[self.state, token])?; // [sequences]
-                self.read(&mut b.graph, state)
-            }
-            // The stored state is not read again, which saves a step.
-            At::Slots(slots) => {
-                b.add(CHOSEN, Op::Scatter, &[self.state, token, *slots])?; // [sequences]
-                Ok(token)
-            }
-        }
-    }
-
-    /// Reads the slots of `state` `[sequences]`: `[1]`, or `[s]` for a batch.
-    fn read(&self, graph: &mut Graph, state: NodeId) -> Result<NodeId> {
-        match &self.at {
-            At::Row(at) => {
-                let op = Op::Slice { axis: 0, start: at.clone(), len: Dim::new(1), step: 1 };
-                graph.add(op, &[state])
-            }
-            At::Slots(slots) => graph.add(Op::Gather { axis: 0 }, &[state, *slots]),
-        }
-    }
 }
 
 impl Config {
@@ -314,8 +280,9 @@ struct Builder<'a> {
 enum Place {
     /// Consecutive rows, after the first `p` rows of the sequence that begins at this row.
     From(Dim),
-    /// One row for each token, and the span of rows that the token attends to.
-    Rows { rows: NodeId, spans: NodeId },
+    /// One row for each token, and the span of rows that the token attends to; with recurrent states
+    /// or chosen tokens, also its sequence.
+    Rows { slots: Option<NodeId>, rows: NodeId, spans: NodeId },
 }
 
 impl Builder<'_> {
@@ -340,6 +307,23 @@ impl Builder<'_> {
         let weight = self.weight(&format!("blk.{layer}.{name}.weight"))?;
         let eps = self.config.norm_epsilon;
         self.add(format!("blk.{layer}.{name}"), Op::RmsNorm { eps }, &[x, weight])
+    }
+
+    /// Normalises the operand of a part of a layer, if the architecture does so there.
+    fn operand_of(&mut self, layer: usize, norm: &str, x: NodeId) -> Result<NodeId> {
+        match self.architecture.pre_norms {
+            true => self.norm(layer, norm, x),
+            false => Ok(x),
+        }
+    }
+
+    /// Multiplies `x` by a factor, unless that is 1.
+    fn scaled(&mut self, label: &str, x: NodeId, factor: f32) -> Result<NodeId> {
+        if factor == 1.0 {
+            return Ok(x);
+        }
+        let factor = self.graph.constant_f32(Shape::new([1u64]), &[factor]); // [1]
+        self.add(label, Op::Binary(BinaryOp::Mul), &[x, factor])
     }
 
     fn linear(&mut self, layer: usize, name: &str, x: NodeId) -> Result<NodeId> {
@@ -375,122 +359,5 @@ impl Builder<'_> {
         b: NodeId,
     ) -> Result<NodeId> {
         self.add(format!("blk.{layer}.{name}"), Op::Binary(op), &[a, b])
-    }
-
-    /// Reshapes `x` `[s, heads * e]` to `[s, heads, e]`.
-    fn split_heads(&mut self, x: NodeId, heads: usize) -> Result<NodeId> {
-        let shape = [self.tokens.clone(), heads.into(), self.config.head_dim.into()];
-        self.add("", Op::Reshape(Shape::new(shape)), &[x])
-    }
-
-    /// Writes `x` `[s, g, e]` to the KV cache of a layer and returns the filled rows of the
-    /// sequence, `[p + s, g, e]`, or for a batch all rows, `[n, g, e]`.
-    fn cached(&mut self, layer: usize, kind: char, x: NodeId) -> Result<NodeId> {
-        let name = cache_name(kind, layer);
-        let shape = Shape::new([self.cache.rows(), self.config.kv_heads, self.config.head_dim]);
-        let state = self.graph.state(&name, shape, self.cache.dtype); // [n, g, e]
-        let label = format!("blk.{layer}.cache_{kind}");
-        let x = match self.cache.dtype {
-            DType::F32 => x,
-            narrow => self.add(format!("{label}.{narrow}"), Op::Cast(narrow), &[x])?, // [s, g, e]
-        };
-        let past = Dim::symbol(PAST);
-        match self.place.clone() {
-            Place::From(base) => {
-                let at = base.clone() + past.clone();
-                let cache = self.add(label, Op::Update { at }, &[state, x])?; // [n, g, e]
-                let len = past + self.tokens.clone();
-                self.add("", Op::Slice { axis: 0, start: base, len, step: 1 }, &[cache])
-            }
-            Place::Rows { rows, .. } => self.add(label, Op::Scatter, &[state, x, rows]),
-        }
-    }
-
-    /// Computes q `[s, h * e]`, k `[s, g * e]` and v `[s, g * e]` from the operand `h`, `[s, d]`.
-    fn queries_keys_values(&mut self, layer: usize, h: NodeId) -> Result<[NodeId; 3]> {
-        if !self.architecture.merged {
-            let q = self.linear(layer, "attn_q", h)?;
-            let k = self.linear(layer, "attn_k", h)?;
-            return Ok([q, k, self.linear(layer, "attn_v", h)?]);
-        }
-        let (q, kv) = (self.config.heads * self.config.head_dim, self.config.kv_width());
-        let all = self.linear(layer, "attn_qkv", h)?; // [s, (h + 2 g) * e]
-        let [k, v] = [self.columns(all, q, kv)?, self.columns(all, q + kv, kv)?];
-        Ok([self.columns(all, 0, q)?, k, v])
-    }
-
-    /// Prepares `x` `[s, heads * e]` for attention, `[s, heads, e]`: normalises each head if the
-    /// architecture does so, and rotates it by its position.
-    fn turned(
-        &mut self,
-        layer: usize,
-        kind: char,
-        x: NodeId,
-        heads: usize,
-        [positions, turns]: [NodeId; 2],
-    ) -> Result<NodeId> {
-        let mut x = self.split_heads(x, heads)?; // [s, heads, e]
-        if self.architecture.head_norms {
-            x = self.norm(layer, &format!("attn_{kind}_norm"), x)?;
-        }
-        let op = Op::Rope { pairs: self.architecture.rope, rot_dim: self.config.rope_dim };
-        self.add(format!("blk.{layer}.rope_{kind}"), op, &[x, positions, turns])
-    }
-
-    /// Computes attention `[s, d]` from the operand `h`, `[s, d]`; `rope` holds positions `[s]` and
-    /// frequencies `[rope_dim / 2]`.
-    fn attention(&mut self, layer: usize, h: NodeId, rope: [NodeId; 2]) -> Result<NodeId> {
-        let config = self.config;
-        let [q, k, v] = self.queries_keys_values(layer, h)?;
-        let q = self.turned(layer, 'q', q, config.heads, rope)?; // [s, h, e]
-        let k = self.turned(layer, 'k', k, config.kv_heads, rope)?; // [s, g, e]
-        let v = self.split_heads(v, config.kv_heads)?; // [s, g, e]
-        let k = self.cached(layer, 'k', k)?; // [p + s, g, e] or [n, g, e]
-        let v = self.cached(layer, 'v', v)?; // [p + s, g, e] or [n, g, e]
-        let (causal, past, spans) = match self.place {
-            Place::From(_) => (true, Dim::symbol(PAST), None),
-            Place::Rows { spans, .. } => (false, Dim::new(0), Some(spans)),
-        };
-        let (scale, window) = (config.scale(layer), config.window(layer));
-        let op = Op::attention(scale, causal, window, past);
-        let operands: Vec<NodeId> = [q, k, v].into_iter().chain(spans).collect();
-        let a = self.add(format!("blk.{layer}.attention"), op, &operands)?; // [s, h, e]
-        let shape = [self.tokens.clone(), (config.heads * config.head_dim).into()];
-        let mut a = self.add("", Op::Reshape(Shape::new(shape)), &[a])?; // [s, h * e]
-        if self.architecture.sub_norms {
-            a = self.norm(layer, "attn_sub_norm", a)?;
-        }
-        self.linear(layer, "attn_output", a)
-    }
-
-    /// Computes `down(activation(gate(h)) * up(h))`, `[s, d]`, from the operand `h`, `[s, d]`.
-    fn feed_forward(&mut self, layer: usize, h: NodeId) -> Result<NodeId> {
-        let (gate, up) = match self.architecture.merged {
-            true => {
-                let f = self.config.feed_forward;
-                let both = self.linear(layer, "ffn_up", h)?; // [s, 2 f]
-                (self.columns(both, 0, f)?, self.columns(both, f, f)?)
-            }
-            false => (self.linear(layer, "ffn_gate", h)?, self.linear(layer, "ffn_up", h)?),
-        }; // [s, f]
-        let gate = self.activation(layer, gate)?; // [s, f]
-        let mut y = self.binary(layer, "ffn_gated", BinaryOp::Mul, gate, up)?; // [s, f]
-        if self.architecture.sub_norms {
-            y = self.norm(layer, "ffn_sub_norm", y)?;
-        }
-        self.linear(layer, "ffn_down", y)
-    }
-
-    fn activation(&mut self, layer: usize, x: NodeId) -> Result<NodeId> {
-        let (name, op) = match self.architecture.activation {
-            Activation::Silu => ("ffn_silu", UnaryOp::Silu),
-            Activation::GeluTanh => ("ffn_gelu", UnaryOp::GeluTanh),
-            Activation::ReluSquared => ("ffn_relu", UnaryOp::Relu),
-        };
-        let y = self.add(format!("blk.{layer}.{name}"), Op::Unary(op), &[x])?;
-        match self.architecture.activation {
-            Activation::ReluSquared => self.binary(layer, "ffn_squared", BinaryOp::Mul, y, y),
-            Activation::Silu | Activation::GeluTanh => Ok(y),
-        }
     }
 }

@@ -1,0 +1,94 @@
+//! Reads what only some architectures have, and refuses what none of them computes.
+
+use super::config::{Keys, MAX_CONTEXT, MAX_LAYERS, Rotated, Window, Windows};
+use warploom::{Error, Result};
+
+/// Name of a tensor that only longrope models have; longrope is not supported.
+pub(super) const LONG_ROPE_FACTORS: &str = "rope_factors_long.weight";
+
+impl Keys<'_> {
+    /// Reads the window; `None` if there is none or it is at least as long as the context, so that
+    /// it has no effect.
+    pub(super) fn window(&self, context: usize) -> Result<Option<Window>> {
+        let name = "attention.sliding_window";
+        // Files without a window have 0 or no key.
+        let size = match self.file.find_u64(&self.key(name))? {
+            None | Some(0) => return Ok(None),
+            Some(_) => self.count(name, MAX_CONTEXT)?,
+        };
+        if size >= context {
+            return Ok(None);
+        }
+        let period = match self.architecture.windows {
+            Windows::None => {
+                return Err(self.unsupported(name, format!("a window of {size} keys")));
+            }
+            Windows::Every => None,
+            Windows::AllBut(period) => {
+                let name = "attention.sliding_window_pattern";
+                Some(self.find_count(name, MAX_LAYERS)?.unwrap_or(period))
+            }
+        };
+        Ok(Some(Window { size: size as u32, period }))
+    }
+
+    /// Returns the factor of the embedding, that of what each layer adds, and the divisor of the
+    /// logits.
+    pub(super) fn scales(&self, width: usize) -> Result<[f32; 3]> {
+        let root = if self.architecture.scales_embedding { (width as f64).sqrt() } else { 1.0 };
+        if !self.architecture.has_scales {
+            return Ok([root as f32, 1.0, 1.0]);
+        }
+        // Files without a factor have 0 or no key.
+        let factor = |name: &str| match self.file.find_f32(&self.key(name))? {
+            None | Some(0.0) => Ok(1.0),
+            Some(_) => self.number(name, None, 0.0, 1e6).map(|n| n as f32),
+        };
+        Ok([factor("embedding_scale")?, factor("residual_scale")?, factor("logit_scale")?])
+    }
+
+    /// Returns which layers do not rotate queries and keys, as [`Config::unrotated_period`] has it.
+    pub(super) fn unrotated_period(&self) -> Result<Option<usize>> {
+        let window = self.file.find_u64(&self.key("attention.sliding_window"))?;
+        match (self.architecture.rotated, self.architecture.windows) {
+            (Rotated::All, _) => Ok(None),
+            (Rotated::AllBut(period), _) => Ok(Some(period)),
+            (Rotated::Windowed, Windows::AllBut(period)) if window.is_some_and(|n| n > 0) => {
+                let name = "attention.sliding_window_pattern";
+                Ok(Some(self.find_count(name, MAX_LAYERS)?.unwrap_or(period)))
+            }
+            (Rotated::Windowed, _) => Ok(None),
+        }
+    }
+
+    /// Refuses variants of the supported architectures that need a different forward pass.
+    pub(super) fn refuse_what_is_not_done(&self) -> Result<()> {
+        // The values at which these keys have no effect.
+        let neutral = [
+            ("final_logit_softcapping", 0.0, "a soft cap of logits"),
+            ("attn_logit_softcapping", 0.0, "a soft cap of scores"),
+            ("rope.scaling.attn_factor", 1.0, "a factor on rotated heads"),
+        ];
+        let is_yarn = self.file.find_str(&self.key("rope.scaling.type"))? == Some("yarn");
+        for (name, neutral, what) in neutral {
+            if is_yarn && name == "rope.scaling.attn_factor" {
+                continue;
+            }
+            match self.file.find_f32(&self.key(name))? {
+                Some(n) if n != neutral => {
+                    return Err(self.unsupported(name, format!("{what}, {n}")));
+                }
+                _ => {}
+            }
+        }
+        match self.file.find_tensor(LONG_ROPE_FACTORS) {
+            None => Ok(()),
+            Some(info) => Err(Error::unsupported(format!(
+                "{}: tensor {LONG_ROPE_FACTORS} at offset {}: factors of rotary frequencies that \
+                 depend on the length of the text (longrope) are not supported",
+                self.file.name(),
+                info.file_offset()
+            ))),
+        }
+    }
+}

@@ -1,0 +1,415 @@
+//! Files of tiny models whose weights a formula gives (`tests/golden/architectures`): in GGUF as
+//! llama.cpp's converter writes them, and as a folder of `transformers`.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use serde_json::{Value as Json, json};
+use warploom_core::base::Format;
+use warploom_models::gguf::Gguf;
+
+use crate::gguf_writer::{Meta, Writer};
+
+/// The models; each has its prompts.
+pub(super) fn golden() -> Vec<Json> {
+    let root = PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/.."));
+    let text = std::fs::read_to_string(root.join("tests/golden/architectures/models.json"));
+    let mut all: Json = serde_json::from_str(&text.unwrap()).unwrap();
+    let common = all["prompts"].take();
+    let Json::Array(mut models) = all["models"].take() else { panic!("no list of models") };
+    for model in models.iter_mut().filter(|model| model.get("prompts").is_none()) {
+        model["prompts"] = common.clone();
+    }
+    models
+}
+
+pub(super) fn prompts(model: &Json) -> Vec<Vec<u32>> {
+    serde_json::from_value(model["prompts"].clone()).unwrap()
+}
+
+/// The architecture, and what is special about this model of it.
+pub(super) fn label(model: &Json) -> String {
+    match model["variant"].as_str() {
+        Some(variant) => format!("{} ({variant})", name(model)),
+        None => name(model).into(),
+    }
+}
+
+pub(super) fn name(model: &Json) -> &str {
+    model["name"].as_str().unwrap()
+}
+
+pub(super) fn logits(model: &Json, prompt: usize) -> Vec<f64> {
+    serde_json::from_value(model["logits"][prompt].clone()).unwrap()
+}
+
+fn number(model: &Json, key: &str) -> Option<u64> {
+    model["config"][key].as_u64()
+}
+
+/// Multiples of 1/2048 from -1 to 1: the upper 12 bits of SplitMix64, seeded by FNV-1a of a name.
+fn numbers(name: &str, count: usize) -> Vec<f32> {
+    let seed = name.bytes().fold(0xcbf2_9ce4_8422_2325u64, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3)
+    });
+    let number = |i: u64| {
+        let mut z = seed.wrapping_add(i.wrapping_mul(0x9e37_79b9_7f4a_7c15));
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        ((z ^ (z >> 31)) >> 52) as f32 / 2048.0 - 1.0
+    };
+    (1..=count as u64).map(number).collect()
+}
+
+/// Shape and values of a tensor under its `transformers` name.
+pub(super) fn tensor(model: &Json, source: &str) -> (Vec<u64>, Vec<f32>) {
+    let shape: Vec<u64> = serde_json::from_value(model["tensors"][source].clone()).unwrap();
+    let mut values = numbers(source, shape.iter().product::<u64>() as usize);
+    let (scale, offset) = match source.rsplit_once('.').unwrap() {
+        (stem, "weight") if stem.ends_with("norm") => {
+            let plain = !is_less_one(name(model)) || stem.ends_with("linear_attn.norm");
+            (4.0, if plain { 1.0 } else { 0.0 })
+        }
+        (stem, "weight") if stem.ends_with("embed_tokens") => (1.0, 0.0),
+        (_, kind) => (if kind == "bias" { 4.0 } else { 8.0 }, 0.0),
+    };
+    values.iter_mut().for_each(|value| *value = *value / scale + offset);
+    (shape, values)
+}
+
+pub(super) fn sources(model: &Json) -> Vec<String> {
+    model["tensors"].as_object().unwrap().keys().cloned().collect()
+}
+
+/// The GGUF name of a tensor.
+fn gguf_name(architecture: &str, source: &str) -> String {
+    let (stem, kind) = source.rsplit_once('.').unwrap();
+    let stem = match stem {
+        "model.embed_tokens" => "token_embd".to_owned(),
+        "model.norm" => "output_norm".to_owned(),
+        "lm_head" => "output".to_owned(),
+        _ => {
+            let (layer, part) =
+                stem.strip_prefix("model.layers.").unwrap().split_once('.').unwrap();
+            let part = match (architecture, part) {
+                (_, "input_layernorm") => "attn_norm",
+                (
+                    "gemma3" | "olmo2" | "exaone4" | "seed_oss" | "qwen35" | "qwen35moe",
+                    "post_attention_layernorm",
+                ) => "post_attention_norm",
+                (_, "pre_feedforward_layernorm") => "ffn_norm",
+                (_, "post_feedforward_layernorm") => "post_ffw_norm",
+                (_, "post_attention_layernorm") => "ffn_norm",
+                (_, "self_attn.q_proj") => "attn_q",
+                (_, "self_attn.k_proj") => "attn_k",
+                (_, "self_attn.v_proj") => "attn_v",
+                (_, "self_attn.qkv_proj") => "attn_qkv",
+                (_, "self_attn.o_proj") => "attn_output",
+                (_, "self_attn.q_norm") => "attn_q_norm",
+                (_, "self_attn.k_norm") => "attn_k_norm",
+                (_, "self_attn.attn_sub_norm") => "attn_sub_norm",
+                (_, "linear_attn.in_proj_qkv") => "attn_qkv",
+                (_, "linear_attn.in_proj_z") => "attn_gate",
+                (_, "linear_attn.in_proj_b") => "ssm_beta",
+                (_, "linear_attn.in_proj_a") => "ssm_alpha",
+                (_, "linear_attn.conv1d") => "ssm_conv1d",
+                (_, "linear_attn.norm") => "ssm_norm",
+                (_, "linear_attn.out_proj") => "ssm_out",
+                (_, "linear_attn") if kind == "dt_bias" => {
+                    return format!("blk.{layer}.ssm_dt.bias");
+                }
+                (_, "linear_attn") if kind == "A_log" => return format!("blk.{layer}.ssm_a"),
+                (_, "mlp.shared_expert_gate") => "ffn_gate_inp_shexp",
+                (_, "mlp.shared_expert.gate_proj") => "ffn_gate_shexp",
+                (_, "mlp.shared_expert.up_proj") => "ffn_up_shexp",
+                (_, "mlp.shared_expert.down_proj") => "ffn_down_shexp",
+                (_, "mlp.gate") => "ffn_gate_inp",
+                (_, "mlp.gate_proj") => "ffn_gate",
+                (_, "mlp.up_proj" | "mlp.gate_up_proj") => "ffn_up",
+                (_, "mlp.down_proj") => "ffn_down",
+                (_, "mlp.ffn_sub_norm") => "ffn_sub_norm",
+                (_, other) => panic!("{other}"),
+            };
+            format!("blk.{layer}.{part}")
+        }
+    };
+    format!("{stem}.{kind}")
+}
+
+/// The matrices of all experts as one tensor, by GGUF name.
+fn experts(model: &Json) -> BTreeMap<String, (Vec<u64>, Vec<f32>)> {
+    let mut all = BTreeMap::new();
+    let count = number(model, "num_local_experts").or(number(model, "num_experts")).unwrap_or(0);
+    for source in sources(model).iter().filter(|source| source.contains(".mlp.experts.0.")) {
+        let (layer, part) = source.split_once(".mlp.experts.0.").unwrap();
+        let layer = layer.strip_prefix("model.layers.").unwrap();
+        let part = part.strip_suffix("_proj.weight").unwrap();
+        let each: Vec<_> = (0..count)
+            .map(|expert| {
+                tensor(model, &source.replace("experts.0.", &format!("experts.{expert}.")))
+            })
+            .collect();
+        let shape = [&[count], &each[0].0[..]].concat();
+        let values = each.into_iter().flat_map(|(_, values)| values).collect();
+        all.insert(format!("blk.{layer}.ffn_{part}_exps.weight"), (shape, values));
+    }
+    all
+}
+
+/// Whether llama.cpp's converter orders rows of queries and keys for neighbours to rotate.
+fn is_interleaved(arch: &str) -> bool {
+    matches!(arch, "llama" | "smollm3" | "granite")
+}
+
+/// Whether files of this architecture store the weights of norms minus 1.
+fn is_less_one(arch: &str) -> bool {
+    matches!(arch, "gemma3" | "qwen35" | "qwen35moe")
+}
+
+/// A tensor of a gated delta net as llama.cpp's converter writes it: value heads in the order in
+/// which head `h` has the keys of `h % key_heads`, and the factors of decays without their logarithm.
+fn tiled(model: &Json, name: &str, shape: &[u64], mut values: Vec<f32>) -> Vec<f32> {
+    let of = |key: &str| number(model, key).unwrap() as usize;
+    let (keys, heads) = (of("linear_num_key_heads"), of("linear_num_value_heads"));
+    let e = of("linear_value_head_dim");
+    let source = |head: usize| head % keys * (heads / keys) + head / keys;
+    if name.ends_with("ssm_a") {
+        values.iter_mut().for_each(|value| *value = -value.exp());
+    }
+    let columns = shape.get(1).copied().unwrap_or(1) as usize;
+    // Elements of the row of a head, and elements before the first value head.
+    let (row, before) = match name.rsplit_once("blk.").unwrap().1.split_once('.').unwrap().1 {
+        "attn_qkv.weight" | "ssm_conv1d.weight" => (e * columns, 2 * keys * e * columns),
+        "attn_gate.weight" => (e * columns, 0),
+        "ssm_beta.weight" | "ssm_alpha.weight" => (columns, 0),
+        "ssm_dt.bias" | "ssm_a" => (1, 0),
+        "ssm_out.weight" => {
+            let rows = values.chunks(columns);
+            let head = |row: &[f32], head: usize| row[source(head) * e..][..e].to_vec();
+            return rows.flat_map(|row| (0..heads).flat_map(move |h| head(row, h))).collect();
+        }
+        "ssm_norm.weight" => return values,
+        other => panic!("{other}"),
+    };
+    let sorted: Vec<f32> =
+        (0..heads).flat_map(|h| values[before + source(h) * row..][..row].to_vec()).collect();
+    values.splice(before.., sorted);
+    values
+}
+
+/// Rows of each head as llama.cpp orders them for neighbours to rotate: first, middle, second, ..
+fn interleaved(values: &[f32], heads: u64, columns: usize) -> Vec<f32> {
+    let rows: Vec<&[f32]> = values.chunks(columns).collect();
+    let half = rows.len() / heads as usize / 2;
+    let heads = rows.chunks(2 * half);
+    heads
+        .flat_map(|head| (0..half).flat_map(|i| [head[i], head[i + half]]))
+        .flatten()
+        .copied()
+        .collect()
+}
+
+/// Whole numbers of the config: the key in GGUF, and that of `transformers`.
+const COUNTS: [(&str, &str); 18] = [
+    ("block_count", "num_hidden_layers"),
+    ("context_length", "max_position_embeddings"),
+    ("embedding_length", "hidden_size"),
+    ("feed_forward_length", "intermediate_size"),
+    ("attention.head_count", "num_attention_heads"),
+    ("attention.head_count_kv", "num_key_value_heads"),
+    ("attention.key_length", "head_dim"),
+    ("attention.value_length", "head_dim"),
+    ("attention.sliding_window", "sliding_window"),
+    ("expert_count", "num_local_experts"),
+    ("expert_count", "num_experts"),
+    ("expert_shared_feed_forward_length", "shared_expert_intermediate_size"),
+    ("ssm.conv_kernel", "linear_conv_kernel_dim"),
+    ("ssm.state_size", "linear_key_head_dim"),
+    ("ssm.group_count", "linear_num_key_heads"),
+    ("ssm.time_step_rank", "linear_num_value_heads"),
+    ("expert_used_count", "num_experts_per_tok"),
+    ("expert_feed_forward_length", "moe_intermediate_size"),
+];
+
+/// The file that llama.cpp's converter would write, except for the tokenizer.
+pub(super) fn gguf(model: &Json) -> Gguf {
+    Gguf::from_bytes(gguf_bytes(model), &format!("{} of a formula", name(model))).unwrap()
+}
+
+pub(super) fn gguf_bytes(model: &Json) -> Vec<u8> {
+    let arch = name(model);
+    let key = |key: &str| format!("{arch}.{key}");
+    let mut file = Writer::new().key("general.architecture", Meta::Str(arch.into()));
+    for (ours, theirs) in COUNTS {
+        if let Some(n) = number(model, theirs) {
+            file = file.key(&key(ours), Meta::U32(n as u32));
+        }
+    }
+    if let Some(heads) = number(model, "linear_num_value_heads") {
+        let inner = heads * number(model, "linear_value_head_dim").unwrap();
+        file = file.key(&key("ssm.inner_size"), Meta::U32(inner as u32));
+        // Positions of texts are equal in all sections.
+        file = file.key(&key("rope.dimension_sections"), Meta::i32s([2, 1, 1, 0]));
+    }
+    let rope = &model["config"]["rope_parameters"];
+    let rope = rope.get("full_attention").unwrap_or(rope);
+    let float = |json: &Json| Meta::F32(json.as_f64().unwrap() as f32);
+    file = file
+        .key(&key("attention.layer_norm_rms_epsilon"), float(&model["config"]["rms_norm_eps"]))
+        .key(&key("rope.freq_base"), float(&rope["rope_theta"]));
+    if rope["rope_type"] == "linear" {
+        file = file.key(&key("rope.scaling.type"), Meta::Str("linear".into()));
+        file = file.key(&key("rope.scaling.factor"), float(&rope["factor"]));
+    }
+    if rope["rope_type"] == "yarn" {
+        for (ours, value) in yarn_keys(rope) {
+            file = file.key(&key(&format!("rope.scaling.{ours}")), value);
+        }
+    }
+    if let Some(part) = rope.get("partial_rotary_factor").and_then(Json::as_f64) {
+        let head = number(model, "head_dim").unwrap_or_else(|| {
+            number(model, "hidden_size").unwrap() / number(model, "num_attention_heads").unwrap()
+        });
+        file = file.key(&key("rope.dimension_count"), Meta::U32((head as f64 * part) as u32));
+    }
+    let factors = [
+        ("embedding_scale", "embedding_multiplier"),
+        ("residual_scale", "residual_multiplier"),
+        ("attention.scale", "attention_multiplier"),
+        ("logit_scale", "logits_scaling"),
+    ];
+    for (ours, theirs) in factors {
+        if let Some(factor) = model["config"][theirs].as_f64() {
+            file = file.key(&key(ours), Meta::F32(factor as f32));
+        }
+    }
+    if let Some(scalar) = model["config"]["query_pre_attn_scalar"].as_f64() {
+        file = file.key(&key("attention.scale"), Meta::F32((1.0 / scalar.sqrt()) as f32));
+    }
+    if rope["rope_type"] == "llama3" {
+        let factors = llama3_factors(rope, 16);
+        file = file.tensor("rope_freqs.weight", &[factors.len() as u64], Format::F32, &factors);
+    }
+    let vocabulary = number(model, "vocab_size").unwrap();
+    file = file
+        .key("tokenizer.ggml.model", Meta::Str("gpt2".into()))
+        .key("tokenizer.ggml.pre", Meta::Str("gpt-2".into()))
+        .key("tokenizer.ggml.tokens", Meta::strings((0..vocabulary).map(|i| format!("t{i}"))))
+        .key("tokenizer.ggml.merges", Meta::strings([""; 0]));
+    for (name, (shape, values)) in experts(model) {
+        file = file.tensor(&name, &shape, Format::F32, &values);
+    }
+    for source in sources(model).iter().filter(|source| !source.contains(".mlp.experts.")) {
+        let (shape, mut values) = tensor(model, source);
+        let name = gguf_name(arch, source);
+        if is_less_one(arch) && name.ends_with("norm.weight") && !name.ends_with("ssm_norm.weight")
+        {
+            values.iter_mut().for_each(|value| *value += 1.0);
+        }
+        let heads = match name.rsplit('.').nth(1) {
+            Some("attn_q") if is_interleaved(arch) => number(model, "num_attention_heads"),
+            Some("attn_k") if is_interleaved(arch) => number(model, "num_key_value_heads"),
+            _ => None,
+        };
+        let shape = match source.strip_suffix("linear_attn.conv1d.weight") {
+            Some(_) => vec![shape[0], shape[2]],
+            None if source.ends_with("shared_expert_gate.weight") => vec![shape[1]],
+            None => shape,
+        };
+        if source.contains(".linear_attn.") {
+            values = tiled(model, &name, &shape, values);
+        }
+        if let Some(heads) = heads {
+            values = interleaved(&values, heads, shape[1] as usize);
+        }
+        file = file.tensor(&name, &shape, Format::F32, &values);
+    }
+    file.write().bytes
+}
+
+/// YaRN's keys as llama.cpp's converter writes them, with `attn_factor` beyond 1 + ln(factor) / 10, and our
+/// key for borders that are not rounded.
+fn yarn_keys(rope: &Json) -> Vec<(&'static str, Meta)> {
+    let get = |key: &str| rope[key].as_f64();
+    let factor = get("factor").unwrap();
+    let magnitude = |by: f64| 1.0 + 0.1 * by * factor.ln();
+    let attention = match (get("attention_factor"), get("mscale"), get("mscale_all_dim")) {
+        (Some(given), ..) => given,
+        (None, Some(by), Some(all)) => magnitude(by) / magnitude(all),
+        _ => magnitude(1.0),
+    };
+    let float = |number: f64| Meta::F32(number as f32);
+    let original = rope["original_max_position_embeddings"].as_u64().unwrap();
+    let mut keys = vec![
+        ("type", Meta::Str("yarn".into())),
+        ("factor", float(factor)),
+        ("original_context_length", Meta::U32(original as u32)),
+        ("attn_factor", float(attention / magnitude(1.0))),
+    ];
+    for (ours, theirs) in [("yarn_beta_fast", "beta_fast"), ("yarn_beta_slow", "beta_slow")] {
+        keys.extend(get(theirs).map(|number| (ours, float(number))));
+    }
+    if rope["truncate"] == false {
+        keys.push(("yarn_truncate", Meta::Bool(false)));
+    }
+    keys
+}
+
+/// Llama 3's scaling as in llama.cpp's converter: by wavelengths.
+fn llama3_factors(rope: &Json, dim: u32) -> Vec<f32> {
+    let get = |key: &str| rope[key].as_f64().unwrap();
+    let (factor, context) = (get("factor"), get("original_max_position_embeddings"));
+    let (low, high) = (get("low_freq_factor"), get("high_freq_factor"));
+    let one = |i: u32| {
+        let frequency = get("rope_theta").powf(-f64::from(2 * i) / f64::from(dim));
+        let wave = std::f64::consts::TAU / frequency;
+        let smooth = (context / wave - low) / (high - low);
+        match wave {
+            wave if wave < context / high => 1.0,
+            wave if wave > context / low => factor as f32,
+            _ => (1.0 / ((1.0 - smooth) / factor + smooth)) as f32,
+        }
+    };
+    (0..dim / 2).map(one).collect()
+}
+
+/// A folder that is removed on drop.
+pub(super) struct Temporary(pub(super) PathBuf);
+
+impl Drop for Temporary {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// The folder that `transformers` would write, except for the tokenizer.
+pub(super) fn folder(model: &Json) -> Temporary {
+    let place = std::env::temp_dir();
+    let label = label(model).replace(|c: char| !c.is_ascii_alphanumeric(), "-");
+    let place = place.join(format!("warploom-arch-{label}-{}", std::process::id()));
+    std::fs::create_dir_all(&place).unwrap();
+    let write = |file: &str, bytes: &[u8]| std::fs::write(place.join(file), bytes).unwrap();
+    write("config.json", model["config"].to_string().as_bytes());
+    let vocabulary = number(model, "vocab_size").unwrap();
+    let vocab: serde_json::Map<String, Json> =
+        (0..vocabulary).map(|i| (format!("t{i}"), json!(i))).collect();
+    let tokenizer = json!({
+        "pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": false, "use_regex": true},
+        "model": {"type": "BPE", "vocab": vocab, "merges": []}
+    });
+    write("tokenizer.json", tokenizer.to_string().as_bytes());
+    let (mut header, mut data) = (serde_json::Map::new(), Vec::new());
+    for source in sources(model) {
+        let (shape, values) = tensor(model, &source);
+        let start = data.len();
+        data.extend(values.iter().flat_map(|value| value.to_le_bytes()));
+        let entry = json!({"dtype": "F32", "shape": shape, "data_offsets": [start, data.len()]});
+        header.insert(source, entry);
+    }
+    let header = serde_json::to_vec(&header).unwrap();
+    let mut bytes = (header.len() as u64).to_le_bytes().to_vec();
+    bytes.extend(header);
+    bytes.extend(data);
+    write("model.safetensors", &bytes);
+    Temporary(place)
+}
