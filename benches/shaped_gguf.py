@@ -8,6 +8,8 @@ TYPE (q8_0, iq4_xs, tq2_0, ..) all matrices are of it, but the embedding stays Q
 smollm2-135m: SmolLM2-135M; its rows are not whole blocks of Q4_K, so it needs a TYPE with blocks of 32 (q4_1); the
 embedding is Q8_0.
 qwen2.5-0.5b: Qwen2.5-0.5B with its biases, q4_0 unless a TYPE is named; the embedding, which is the output as well, is Q8_0.
+qwen3-30b-a3b: Qwen3-30B-A3B, 128 experts of which 8 compute a token; qwen3.5-9b: Qwen3.5-9B, three of four layers
+gated delta nets. Both Q4_K with Q6_K as llama-1b.
 bitnet-2b: BitNet b1.58 2B4T, tq2_0 unless a TYPE is named; the embedding is F16 as in its files.
 The text is noise, but the speed is that of the real model, since no kernel depends on the values.
 Needs numpy.
@@ -23,6 +25,12 @@ SHAPES = {
     "llama-8b": dict(layers=32, d=4096, heads=32, kv=8, hd=128, ff=14336, vocab=128256, base=500000.0),
     "qwen2.5-0.5b": dict(layers=24, d=896, heads=14, kv=2, hd=64, ff=4864, vocab=151936, base=1000000.0,
                          architecture="qwen2", pre="qwen2", context=32768, epsilon=1e-6, matrices="q4_0", biases=True),
+    "qwen3-30b-a3b": dict(layers=48, d=2048, heads=32, kv=4, hd=128, ff=768, vocab=151936, base=1000000.0,
+                          architecture="qwen3moe", pre="qwen2", context=40960, epsilon=1e-6, head_norms=True,
+                          experts=(128, 8), output=True),
+    "qwen3.5-9b": dict(layers=32, d=4096, heads=16, kv=4, hd=256, ff=12288, vocab=248320, base=10000000.0,
+                       architecture="qwen35", pre="qwen35", context=262144, epsilon=1e-6, head_norms=True,
+                       net=dict(keys=16, heads=32, e=128, taps=4), rope=64, ffn_norm="post_attention_norm", output=True),
     "bitnet-2b": dict(layers=30, d=2560, heads=20, kv=5, hd=128, ff=6912, vocab=128256, base=500000.0,
                       architecture="bitnet-b1.58", context=4096, matrices="tq2_0", embedding="f16", sub_norms=True),
 }
@@ -87,6 +95,20 @@ def byte_tokens():
     return [names[b] for b in range(256)]
 
 
+def delta_net(t, tensors, i, d, net, common):
+    """The tensors of a gated delta net."""
+    inner, channels = net["heads"] * net["e"], (2 * net["keys"] + net["heads"]) * net["e"]
+    t("attn_qkv", [channels, d], common)
+    t("attn_gate", [inner, d], common)
+    t("ssm_conv1d", [channels, net["taps"]], F32)
+    t("ssm_beta", [net["heads"], d], common)
+    t("ssm_alpha", [net["heads"], d], common)
+    t("ssm_norm", [net["e"]], F32)
+    t("ssm_out", [d, inner], common)
+    tensors.append((f"blk.{i}.ssm_dt.bias", [net["heads"]], F32))
+    tensors.append((f"blk.{i}.ssm_a", [net["heads"]], F32))
+
+
 def main(shape, path, matrices=None):
     m = SHAPES[shape]
     matrices = matrices or m.get("matrices")
@@ -96,20 +118,36 @@ def main(shape, path, matrices=None):
     if "embedding" in m:
         embedding = TYPES[m["embedding"]][0]
     tensors = [("token_embd.weight", [m["vocab"], d], embedding), ("output_norm.weight", [d], F32)]
+    if m.get("output"):
+        tensors.append(("output.weight", [m["vocab"], d], better))
+    net = m.get("net")
     for i in range(m["layers"]):
         t = lambda name, dims, kind: tensors.append((f"blk.{i}.{name}.weight", dims, kind))
         t("attn_norm", [d], F32)
-        t("attn_q", [m["heads"] * m["hd"], d], common)
-        t("attn_k", [kvw, d], common)
-        t("attn_v", [kvw, d], better if i % 2 == 0 else common)
+        t(m.get("ffn_norm", "ffn_norm"), [d], F32)
+        if net and i % 4 != 3:
+            delta_net(t, tensors, i, d, net, common)
+        else:
+            t("attn_q", [m["heads"] * m["hd"] * (2 if net else 1), d], common)
+            t("attn_k", [kvw, d], common)
+            t("attn_v", [kvw, d], better if i % 2 == 0 else common)
+            t("attn_output", [d, m["heads"] * m["hd"]], common)
+            if m.get("head_norms"):
+                t("attn_q_norm", [m["hd"]], F32)
+                t("attn_k_norm", [m["hd"]], F32)
         if m.get("biases"):
             for name, n in [("attn_q", m["heads"] * m["hd"]), ("attn_k", kvw), ("attn_v", kvw)]:
                 tensors.append((f"blk.{i}.{name}.bias", [n], F32))
         if m.get("sub_norms"):
             t("attn_sub_norm", [m["heads"] * m["hd"]], F32)
             t("ffn_sub_norm", [m["ff"]], F32)
-        t("attn_output", [d, m["heads"] * m["hd"]], common)
-        t("ffn_norm", [d], F32)
+        if "experts" in m:
+            count = m["experts"][0]
+            t("ffn_gate_inp", [count, d], F32)
+            t("ffn_gate_exps", [count, m["ff"], d], common)
+            t("ffn_up_exps", [count, m["ff"], d], common)
+            t("ffn_down_exps", [count, d, m["ff"]], better if i % 2 == 0 else common)
+            continue
         t("ffn_gate", [m["ff"], d], common)
         t("ffn_up", [m["ff"], d], common)
         t("ffn_down", [d, m["ff"]], better if i % 2 == 0 else common)
@@ -132,6 +170,26 @@ def main(shape, path, matrices=None):
         kv("tokenizer.ggml.token_type", "i32s", [1] * len(tokens)),
         kv("tokenizer.ggml.merges", "strs", []),
     ]
+    if "experts" in m:
+        meta += [
+            kv(f"{architecture}.expert_count", "u32", m["experts"][0]),
+            kv(f"{architecture}.expert_used_count", "u32", m["experts"][1]),
+            kv(f"{architecture}.expert_feed_forward_length", "u32", m["ff"]),
+        ]
+    if m["hd"] * m["heads"] != d or net:
+        meta += [kv(f"{architecture}.attention.{of}_length", "u32", m["hd"]) for of in ("key", "value")]
+    if net:
+        meta += [
+            kv(f"{architecture}.rope.dimension_count", "u32", m["rope"]),
+            kv(f"{architecture}.rope.dimension_sections", "i32s", [11, 11, 10, 0]),
+            kv(f"{architecture}.ssm.conv_kernel", "u32", net["taps"]),
+            kv(f"{architecture}.ssm.state_size", "u32", net["e"]),
+            kv(f"{architecture}.ssm.group_count", "u32", net["keys"]),
+            kv(f"{architecture}.ssm.time_step_rank", "u32", net["heads"]),
+            kv(f"{architecture}.ssm.inner_size", "u32", net["heads"] * net["e"]),
+            kv(f"{architecture}.full_attention_interval", "u32", 4),
+        ]
+
     def size(kind, n):
         return 4 * n if kind == F32 else n // KINDS[kind][0] * KINDS[kind][1]
 
@@ -143,13 +201,20 @@ def main(shape, path, matrices=None):
     head = struct.pack("<IIQQ", 0x46554747, 3, len(tensors), len(meta)) + b"".join(meta) + infos
     with open(path, "wb") as f:
         f.write(head + b"\0" * (-len(head) % 32))
-        for _, dims, kind in tensors:
+        for name, dims, kind in tensors:
             n = int(np.prod(dims))
             if kind == F32:
-                data = np.ones(n, np.float32).tobytes()
-            else:
-                data = blocks(kind, n)
-            f.write(data + b"\0" * (-len(data) % 32))
+                # Routers choose among all experts, and decays forget.
+                random = rng.standard_normal(n).astype(np.float32) * 0.05
+                data = (random if "_inp" in name else -np.ones(n, np.float32) if name.endswith("ssm_a")
+                        else np.ones(n, np.float32)).tobytes()
+                f.write(data + b"\0" * (-len(data) % 32))
+                continue
+            # In parts, each of whole blocks.
+            for start in range(0, n, 1 << 28):
+                data = blocks(kind, min(n - start, 1 << 28))
+                f.write(data)
+            f.write(b"\0" * (-size(kind, n) % 32))
 
 
 if __name__ == "__main__":
