@@ -16,6 +16,7 @@ let running = !matchMedia("(prefers-reduced-motion: reduce)").matches;
 let last = Promise.resolve();
 let reporting = null;
 let took = 0;
+let shown = { version: 0, steps: 0 };
 /** Changes whenever a picture begins, so that nothing is said about the one before. */
 let version = 0;
 
@@ -88,13 +89,15 @@ function setRunning(next) {
 /** Says how long a frame took, not more often than it can be read. */
 function report(milliseconds) {
   took = milliseconds;
+  // Of this frame: when the text is written, the next may be half done.
+  shown = { version: scene.version, steps: scene.steps };
   reporting ??= setTimeout(() => {
     reporting = null;
-    if (scene?.version !== version) return;
-    const { width, height, count, steps } = scene;
+    if (scene?.version !== version || shown.version !== version) return;
+    const { width, height, count } = scene;
     const size = count ? `${count} points, ${width} × ${height} pixels` : `${width} × ${height} cells`;
     $("stats").textContent =
-      `${deviceLine(engine.info)} · ${size} · step ${steps} · ${seconds(took / 1000)} a frame`;
+      `${deviceLine(engine.info)} · ${size} · step ${shown.steps} · ${seconds(took / 1000)} a frame`;
   }, running ? 250 : 0);
 }
 
