@@ -120,9 +120,9 @@ impl Model {
     ///
     /// The inputs are those of [`Model::graph`], except that run-ahead decoding has no `tokens`. A
     /// batch adds `rows` `[seq]` and `spans` `[seq, 2]` after them and, if tokens are chosen on the
-    /// device or layers have recurrent states, `slots` `[seq]` before them, all i32. [`DecoderOutput::Sample`] adds `sample_params`
-    /// as the last input. If the run extends one of several sequences, [`BASE`](super::BASE) is a
-    /// further symbol.
+    /// device or layers have recurrent states, `slots` `[seq]` before them, all i32.
+    /// [`DecoderOutput::Sample`] adds `sample_params` as the last input. If the run extends one of
+    /// several sequences, [`BASE`](super::BASE) is a further symbol.
     ///
     /// # Errors
     /// Same as [`Model::graph`].
