@@ -30,17 +30,30 @@ struct Routing {
 }
 
 impl Routing {
-    /// Sorts the pairs whose expert is one of `experts`.
+    /// Sorts the pairs whose expert is one of `experts`, by counting.
     fn new(ids: &[u32], experts: &Range<usize>) -> Routing {
-        let mut order: Vec<usize> = Vec::with_capacity(ids.len());
-        order.extend((0..ids.len()).filter(|pair| experts.contains(&(ids[*pair] as usize))));
-        order.sort_by_key(|pair| ids[*pair]);
-        let mut groups = Vec::new();
-        let mut start = 0;
-        for same in order.chunk_by(|a, b| ids[*a] == ids[*b]) {
-            groups.push((ids[same[0]] as usize - experts.start, start..start + same.len()));
-            start += same.len();
+        // An expert without pairs has an empty group until all are placed.
+        let mut groups: Vec<(usize, Range<usize>)> =
+            (0..experts.len()).map(|e| (e, 0..0)).collect();
+        let group_of = |pair: usize| {
+            (ids[pair] as usize).checked_sub(experts.start).filter(|e| *e < experts.len())
+        };
+        for expert in (0..ids.len()).filter_map(group_of) {
+            groups[expert].1.end += 1;
         }
+        let mut start = 0;
+        for (_, pairs) in &mut groups {
+            (start, *pairs) = (start + pairs.end, start..start);
+        }
+        let mut order = vec![0; start];
+        for pair in 0..ids.len() {
+            if let Some(expert) = group_of(pair) {
+                let pairs = &mut groups[expert].1;
+                order[pairs.end] = pair;
+                pairs.end += 1;
+            }
+        }
+        groups.retain(|(_, pairs)| !pairs.is_empty());
         Routing { order, groups }
     }
 }
@@ -85,8 +98,11 @@ pub(super) fn expert_matvec(call: &Call<'_>) -> Result<()> {
             unsafe { y.slice(pair * n, n) }.fill(0.0);
         }
     }
+    if n == 0 {
+        return Ok(());
+    }
     let routing = Routing::new(&ids, &(first..first.saturating_add(count)));
-    if routing.order.is_empty() || n == 0 {
+    if routing.order.is_empty() {
         return Ok(());
     }
     let t = Experts { n, k, row_bytes: bytes as usize, format, w, y, routing };

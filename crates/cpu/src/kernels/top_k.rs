@@ -1,5 +1,8 @@
 //! `top_k`: the columns of the largest elements of each row.
 
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
 use crate::call::{Call, extent, volume};
 use warploom_core::error::{Error, Result};
 
@@ -26,21 +29,29 @@ pub(super) fn top_k(call: &Call<'_>) -> Result<()> {
         return Ok(());
     }
     call.context.pool.split(rows, (16 << 10) / cols + 1, 1, |range| {
-        // The key above the complement of the column: equal keys rank by their column.
-        let mut order: Vec<u64> = Vec::with_capacity(cols);
+        let mut largest = BinaryHeap::with_capacity(k);
         for row in range {
+            // The key above the complement of the column: equal keys rank by their column.
             let keys = x[row * x_stride..][..cols].iter().map(|v| u64::from(ordered(*v)));
-            order.clear();
-            order.extend(keys.zip(0u32..).map(|(key, column)| key << 32 | u64::from(!column)));
-            if k < cols {
-                order.select_nth_unstable_by(k - 1, |a, b| b.cmp(a));
+            let mut entries =
+                keys.zip(0u32..).map(|(key, column)| Reverse(key << 32 | u64::from(!column)));
+            largest.extend(entries.by_ref().take(k));
+            for entry in entries {
+                // The smallest of those kept is on top.
+                if let Some(mut least) = largest.peek_mut()
+                    && entry < *least
+                {
+                    *least = entry;
+                }
             }
-            order[..k].sort_unstable_by(|a, b| b.cmp(a));
+            let mut order = largest.into_sorted_vec();
             // SAFETY: this row of y belongs to this chunk alone.
             let y = unsafe { out.slice(row * k, k) };
             for (y, entry) in y.iter_mut().zip(&order) {
-                *y = f32::from_bits(!(*entry as u32));
+                *y = f32::from_bits(!(entry.0 as u32));
             }
+            order.clear();
+            largest = BinaryHeap::from(order);
         }
     });
     Ok(())
