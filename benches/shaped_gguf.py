@@ -10,6 +10,7 @@ embedding is Q8_0.
 qwen2.5-0.5b: Qwen2.5-0.5B with its biases, q4_0 unless a TYPE is named; the embedding, which is the output as well, is Q8_0.
 qwen3-30b-a3b: Qwen3-30B-A3B, 128 experts of which 8 compute a token; qwen3.5-9b: Qwen3.5-9B, three of four layers
 gated delta nets. Both Q4_K with Q6_K as llama-1b.
+gpt-oss-20b: gpt-oss-20b with its sinks and biases, experts in MXFP4 and all other matrices Q8_0, as its files.
 bitnet-2b: BitNet b1.58 2B4T, tq2_0 unless a TYPE is named; the embedding is F16 as in its files.
 The text is noise, but the speed is that of the real model, since no kernel depends on the values.
 Needs numpy.
@@ -31,6 +32,10 @@ SHAPES = {
     "qwen3.5-9b": dict(layers=32, d=4096, heads=16, kv=4, hd=256, ff=12288, vocab=248320, base=10000000.0,
                        architecture="qwen35", pre="qwen35", context=262144, epsilon=1e-6, head_norms=True,
                        net=dict(keys=16, heads=32, e=128, taps=4), rope=64, ffn_norm="post_attention_norm", output=True),
+    "gpt-oss-20b": dict(layers=24, d=2880, heads=64, kv=8, hd=64, ff=2880, vocab=201088, base=150000.0,
+                        architecture="gpt-oss", pre="gpt-4o", matrices="q8_0", expert_matrices="mxfp4",
+                        ffn_norm="post_attention_norm", experts=(32, 4), output=True, biases=True, sinks=True,
+                        window=128, yarn=(32.0, 4096)),
     "bitnet-2b": dict(layers=30, d=2560, heads=20, kv=5, hd=128, ff=6912, vocab=128256, base=500000.0,
                       architecture="bitnet-b1.58", context=4096, matrices="tq2_0", embedding="f16", sub_norms=True),
 }
@@ -136,7 +141,11 @@ def main(shape, path, matrices=None):
                 t("attn_q_norm", [m["hd"]], F32)
                 t("attn_k_norm", [m["hd"]], F32)
         if m.get("biases"):
-            for name, n in [("attn_q", m["heads"] * m["hd"]), ("attn_k", kvw), ("attn_v", kvw)]:
+            rows = [("attn_q", m["heads"] * m["hd"]), ("attn_k", kvw), ("attn_v", kvw)]
+            if m.get("sinks"):
+                t("attn_sinks", [m["heads"]], F32)
+                rows.append(("attn_output", d))
+            for name, n in rows:
                 tensors.append((f"blk.{i}.{name}.bias", [n], F32))
         if m.get("sub_norms"):
             t("attn_sub_norm", [m["heads"] * m["hd"]], F32)
@@ -144,9 +153,15 @@ def main(shape, path, matrices=None):
         if "experts" in m:
             count = m["experts"][0]
             t("ffn_gate_inp", [count, d], F32)
-            t("ffn_gate_exps", [count, m["ff"], d], common)
-            t("ffn_up_exps", [count, m["ff"], d], common)
-            t("ffn_down_exps", [count, d, m["ff"]], better if i % 2 == 0 else common)
+            own = m.get("expert_matrices")
+            usual, best = [TYPES[own][0]] * 2 if own else (common, better)
+            t("ffn_gate_exps", [count, m["ff"], d], usual)
+            t("ffn_up_exps", [count, m["ff"], d], usual)
+            t("ffn_down_exps", [count, d, m["ff"]], best if i % 2 == 0 else usual)
+            if m.get("biases"):
+                for name, n in [("gate", m["ff"]), ("up", m["ff"]), ("down", d)]:
+                    tensors.append((f"blk.{i}.ffn_{name}_exps.bias", [count, n], F32))
+                tensors.append((f"blk.{i}.ffn_gate_inp.bias", [count], F32))
             continue
         t("ffn_gate", [m["ff"], d], common)
         t("ffn_up", [m["ff"], d], common)
@@ -175,6 +190,15 @@ def main(shape, path, matrices=None):
             kv(f"{architecture}.expert_count", "u32", m["experts"][0]),
             kv(f"{architecture}.expert_used_count", "u32", m["experts"][1]),
             kv(f"{architecture}.expert_feed_forward_length", "u32", m["ff"]),
+        ]
+    if "window" in m:
+        meta.append(kv(f"{architecture}.attention.sliding_window", "u32", m["window"]))
+    if "yarn" in m:
+        factor, original = m["yarn"]
+        meta += [
+            kv(f"{architecture}.rope.scaling.type", "str", "yarn"),
+            kv(f"{architecture}.rope.scaling.factor", "f32", factor),
+            kv(f"{architecture}.rope.scaling.original_context_length", "u32", original),
         ]
     if m["hd"] * m["heads"] != d or net:
         meta += [kv(f"{architecture}.attention.{of}_length", "u32", m["hd"]) for of in ("key", "value")]

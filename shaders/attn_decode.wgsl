@@ -32,6 +32,9 @@ struct Params {
 #import attention_strides
     y_offset: u32,
     scale: f32,
+#ifdef sinks
+    sinks_offset: u32,
+#endif
 #import fusion_params
 }
 
@@ -157,7 +160,10 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, place: Place) {
         }
     }
     // Also the barrier between the teams' sums and their readers.
-    let all = block_sum(total, place);
+    var all = block_sum(total, place);
+#ifdef sinks
+    all += sink_weight(wid.x, largest);
+#endif
     let factor = select(1.0 / all, 0.0, all == 0.0);
     for (var d = lid; d < NUMS; d += WG) {
         var sum = team_sums[d];

@@ -35,6 +35,9 @@ struct Params {
 #import attention_strides
     y_offset: u32,
     scale: f32,
+#ifdef sinks
+    sinks_offset: u32,
+#endif
 #import fusion_params
 }
 
@@ -215,6 +218,11 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
     for (var i = 0u; i < 16u; i++) {
         all += stage[ty * 16u + i];
     }
+#ifdef sinks
+    for (var a = 0u; a < 4u; a++) {
+        all[a] += sink_weight(wid.x, largest[a]);
+    }
+#endif
     let factor = select(vec4(1.0) / all, vec4(0.0), all == vec4(0.0));
     for (var a = 0u; a < 4u; a++) {
         let token = first + 4u * ty + a;

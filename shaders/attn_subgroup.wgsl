@@ -30,7 +30,7 @@ const LOG2_E: f32 = 1.442695;
 const SPANS: u32 = 4u;
 
 const_assert HEAD_DIM % LANE_ELEMENTS == 0u && LANES <= 32u && (LANES & (LANES - 1u)) == 0u && WG >= HEAD_DIM;
-const_assert WG >= 32u && WG <= 1024u && (WG & (WG - 1u)) == 0u;
+const_assert WG >= 32u && WG <= 1024u && (WG & (WG - 1u)) == 0u && HEAD_DIM % SUBGROUPS == 0u;
 // The 16 KiB of workgroup memory that every device has, in words.
 const_assert SUBGROUPS * (STRIDE + 2u) + HEAD_DIM <= 4096u;
 
@@ -185,7 +185,9 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, thread: Thread) {
     merged_sum += subgroupShuffleXor(merged_sum, 1u << $su);
 #end
     let normalizer = select(1.0 / merged_sum, 0.0, merged_sum == 0.0);
-    for (var d = thread.subgroup; d < HEAD_DIM; d += SUBGROUPS) {
+    // HEAD_DIM is a multiple of SUBGROUPS, so all threads take as many turns.
+    for (var first = 0u; first < HEAD_DIM; first += SUBGROUPS) {
+        let d = first + thread.subgroup;
         var acc = weight * subgroup_acc[slot * STRIDE + d];
 #repeat s 5
         acc += subgroupShuffleXor(acc, 1u << $su);

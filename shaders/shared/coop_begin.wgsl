@@ -13,19 +13,9 @@
     for (var r = lid; r < BM; r += THREADS) {
         row_factors[r] = factors[min(first_i + r, params.m - 1u)];
     }
-    let subgroup = lid / SUB;
-    let own_i = subgroup / WJ * (TI * 16u);
-    let own_j = subgroup % WJ * (TH * 16u);
+#import coop_sums
     let x_start = params.x_offset / 4u;
-#repeat i TI
-#repeat j TH
-    var low$i_$j: coop_mat16x16<f32, C>;
-    var high$i_$j: coop_mat16x16<f32, C>;
-#end
-#end
-    // Where this thread reads x, and where it writes both tiles.
-    let own_row = tile_row(lid);
-    let to_tile = own_row * STRIDE + lid % 8u;
+    // Where this thread reads x.
 #repeat t X_LOADS
     let x_at$t = x_start + min(first_i + own_row + $tu * PASS_ROWS, params.m - 1u) * 8u + lid % 8u;
 #end

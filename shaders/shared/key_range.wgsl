@@ -1,8 +1,8 @@
 // The keys that token t attends to: from x to below y. Needs Params, and SPANS: the binding after
 // the other inputs (in attn_split_kv_fused, after its scratch buffer). Token t is at position past + t;
-// with spans, at the last key of its span.
+// with spans, at the last key of its span. With sinks, each head has a key without a value.
 #ifdef spans
-const OWN_READS: u32 = SPANS;
+const INPUTS: u32 = SPANS;
 
 @group(0) @binding(SPANS) var<storage, read> spans: array<i32>;
 
@@ -14,7 +14,7 @@ fn key_range(t: u32) -> vec2<u32> {
     return vec2(min(max(first, window), end), end);
 }
 #else
-const OWN_READS: u32 = SPANS - 1u;
+const INPUTS: u32 = SPANS - 1u;
 
 fn key_range(t: u32) -> vec2<u32> {
     let position = params.past + t;
@@ -22,4 +22,17 @@ fn key_range(t: u32) -> vec2<u32> {
     let first = select(0u, position + 1u - min(params.window, position + 1u), params.window != 0u);
     return vec2(min(first, end), end);
 }
+#endif
+#ifdef sinks
+const OWN_READS: u32 = INPUTS + 1u;
+
+@group(0) @binding(OWN_READS) var<storage, read> sinks: array<f32>;
+
+// Weight of the sink of a head, relative to the largest score: infinite where that is far below,
+// so that other keys vanish.
+fn sink_weight(head: u32, largest: f32) -> f32 {
+    return exp(sinks[params.sinks_offset + head] - largest);
+}
+#else
+const OWN_READS: u32 = INPUTS;
 #endif

@@ -13,10 +13,11 @@
 //! `matvec_mma_*`, `attn_subgroup`, `attn_split_kv_fused*` and `quantize_to_f16`. [`SUM_WORDS`],
 //! [`TILE_SUM`] and [`MAX_HEAD_DIM`] bound the rest. A spec beyond them fails to compile.
 
+use super::attention_variants::*;
 pub use super::entry::{has_units_of_32, reads_ahead, resident, subgroup_most, subgroup_needed};
 pub use super::find::{family_formats, family_name, find};
 pub use super::interface::interface;
-use super::mixtures::{DELTA_RULE, EXPERT_MATVEC, TAKE_ALONG, TOP_K};
+use super::mixtures::{DELTA_RULE, EXPERT_COOP, EXPERT_GROUPS, EXPERT_MATVEC, TAKE_ALONG, TOP_K};
 use super::params::*;
 pub use super::params::{
     BATCHED_TILE, F16_KV, F32_PARAMS, GATHER_COLUMNS, GATHER_GROUP, IN_ORDER, MAX_HEAD_DIM,
@@ -133,6 +134,8 @@ pub static CATALOGUE: &[Entry] = &[
         defines: &["vec4"],
     },
     EXPERT_MATVEC,
+    EXPERT_GROUPS,
+    EXPERT_COOP,
     Entry {
         name: "quantize_to_f16",
         doc: "y[r, c] = x[r, c] rounded to 8 bits in blocks of 32 (base::ComputeMode::Int8), over factors[r], as f16; \
@@ -407,47 +410,14 @@ pub static CATALOGUE: &[Entry] = &[
         constants: &[("WG", 64), ("HEAD_DIM", 64)],
         defines: &[],
     },
-    Entry {
-        name: "attn_decode_spans",
-        doc: "attn_decode over a table of keys that several sequences share: a key s is visible if first <= s < end and \
-              (window is 0 or s + window >= end), (first, end) = spans[t]; spans [tokens, 2] i32. causal is ignored.",
-        params: ATTN_SPANS_PARAMS,
-        bindings: ATTN_SPANS_BINDINGS,
-        constants: &[("WG", 64), ("HEAD_DIM", 64)],
-        defines: &[F16_KV, "subgroup", "vec4"],
-    },
-    Entry {
-        name: "attn_subgroup_spans",
-        doc: "attn_subgroup with the visible keys of attn_decode_spans.",
-        params: ATTN_SPANS_PARAMS,
-        bindings: ATTN_SPANS_BINDINGS,
-        constants: &[("WG", 128), ("HEAD_DIM", 64), ("AT_ONCE", 4)],
-        defines: &[F16_KV, "subgroup"],
-    },
-    Entry {
-        name: "attn_split_kv_fused_spans",
-        doc: "attn_split_kv_fused with the visible keys of attn_decode_spans.",
-        params: ATTN_SPLIT_KV_FUSED_SPANS_PARAMS,
-        bindings: ATTN_SPLIT_KV_FUSED_SPANS_BINDINGS,
-        constants: &[("WG", 128), ("HEAD_DIM", 64), ("HEADS", 2), ("AT_ONCE", 4)],
-        defines: &[F16_KV, "subgroup"],
-    },
-    Entry {
-        name: "attn_split_kv_spans",
-        doc: "attn_split_kv with the visible keys of attn_decode_spans.",
-        params: ATTN_SPLIT_KV_SPANS_PARAMS,
-        bindings: &[("q", Read), ("k", Read), ("v", Read), ("spans", Read), ("part", ReadWrite)],
-        constants: &[("WG", 64), ("HEAD_DIM", 64), ("HEADS", 4)],
-        defines: &[F16_KV, "vec4"],
-    },
-    Entry {
-        name: "attn_split_kv_reduce_spans",
-        doc: "attn_split_kv_reduce for attn_split_kv_spans.",
-        params: ATTN_SPLIT_KV_REDUCE_SPANS_PARAMS,
-        bindings: &[("part", Read), ("spans", Read), ("y", ReadWrite)],
-        constants: &[("WG", 64), ("HEAD_DIM", 64)],
-        defines: &[],
-    },
+    ATTN_DECODE_SPANS,
+    ATTN_SUBGROUP_SPANS,
+    ATTN_SPLIT_KV_FUSED_SPANS,
+    ATTN_SPLIT_KV_SPANS,
+    ATTN_SPLIT_KV_REDUCE_SPANS,
+    ATTN_DECODE_SINKS,
+    ATTN_DECODE_SPANS_SINKS,
+    ATTN_PREFILL_SINKS,
     DELTA_RULE,
     Entry {
         name: "conv2d",

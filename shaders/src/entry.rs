@@ -94,6 +94,10 @@ pub fn resident(asset: &AssetSpec) -> u32 {
     }
 }
 
+/// Suffixes of kernels that are another kernel's file with a define, which adds a binding; in the
+/// order in which they are taken off a name.
+pub(super) const SUFFIXES: [(&str, &str); 2] = [("_sinks", "sinks"), ("_spans", "spans")];
+
 /// Returns whether the units of a format (`dequant_*`) have 32 weights, so that
 /// `dequantize_to_f16_*` can decode them unit by unit.
 pub fn has_units_of_32(format: Format) -> bool {
@@ -113,16 +117,22 @@ pub fn has_units_of_32(format: Format) -> bool {
     )
 }
 
+/// Returns the name of the kernel of which `name` is a variant with more bindings.
+pub(super) fn plain_name(name: &str) -> &str {
+    SUFFIXES.iter().fold(name, |name, (suffix, _)| name.strip_suffix(suffix).unwrap_or(name))
+}
+
 impl Entry {
     /// Returns whether specialisation constants are compiled into the kernel's text: for decode
     /// kernels, which are short, and for prefill kernels that compute many addresses.
     pub fn is_specialized(&self) -> bool {
-        let name = self.name.trim_end_matches("_spans");
+        let name = plain_name(self.name);
         name.starts_with("matvec_")
             || matches!(
                 name,
                 "dequantize_to_f16_*"
                     | "expert_matvec_*"
+                    | "expert_coop_*"
                     | "attn_decode"
                     | "attn_subgroup"
                     | "attn_split_kv_fused"
@@ -156,6 +166,7 @@ impl Entry {
                 | "matmul_coop_*"
                 | "matmul_f16_coop"
                 | "matmul_batched_coop"
+                | "expert_coop_*"
                 | "quantize_to_f16"
         )
     }
@@ -176,6 +187,7 @@ impl Entry {
                 | "matvec_mma_*"
                 | "dequantize_to_f16_*"
                 | "split_k_reduce"
+                | "expert_groups"
                 | "matmul_batched_tiled"
                 | "attn_subgroup"
                 | "attn_subgroup_spans"
@@ -198,7 +210,7 @@ impl Entry {
     pub fn supports_quant_epilogue(&self, form: &OperandLayout) -> bool {
         match form {
             OperandLayout::Codes { .. } => matches!(
-                self.name.trim_end_matches("_spans"),
+                plain_name(self.name),
                 "matvec_prequant_*"
                     | "matvec_mma_*"
                     | "attn_decode"

@@ -45,6 +45,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::catalogue::{self, Entry};
+use super::entry::plain_name;
 use super::fused::{FusedExpr, Value};
 use super::prequant::CodeOrder;
 use warploom_core::base::{DType, Dim};
@@ -291,17 +292,13 @@ pub fn supports(name: &str, fusion: &KernelFusion) -> Result<(), String> {
 
 /// Returns whether a kernel supports a prologue, and whether it supports a segment.
 fn takes(entry: &Entry) -> (bool, bool) {
-    match entry.name {
+    match plain_name(entry.name) {
         "matvec_*" | "matvec_int8_*" | "matmul_*" | "matmul_batched" | "conv2d" => (true, true),
         "matvec_prequant_*" | "matvec_mma_*" | "matmul_coop_*" | "split_k_reduce" => (false, true),
         "matmul_batched_tiled" => (false, true),
         "quantize_activations" => (true, false),
         "attn_coop" | "attn_decode" | "attn_prefill" | "attn_split_kv_reduce" => (false, true),
-        "attn_subgroup"
-        | "attn_subgroup_spans"
-        | "attn_split_kv_fused"
-        | "attn_split_kv_fused_spans" => (false, true),
-        "attn_decode_spans" | "attn_split_kv_reduce_spans" => (false, true),
+        "attn_subgroup" | "attn_split_kv_fused" => (false, true),
         _ => (false, false),
     }
 }

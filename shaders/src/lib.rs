@@ -9,6 +9,7 @@
 //!
 //! Not here: devices, and the choice between kernels (`engine`).
 
+mod attention_variants;
 pub mod catalogue;
 pub mod codegen;
 mod entry;

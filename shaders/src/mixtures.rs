@@ -56,6 +56,37 @@ pub(super) const EXPERT_MATVEC: Entry = Entry {
     defines: &["subgroup", "vec4"],
 };
 
+pub(super) const EXPERT_GROUPS: Entry = Entry {
+    name: "expert_groups",
+    doc: "Sorts pairs of a token and an expert by expert: order [pairs] u32, tiles [tiles, 4] u32 of (expert, first, end, \
+          0): order[first .. end] are up to ROWS pairs of the expert. ids [pairs] i32; those from EXPERTS - 1 on are that \
+          expert. tiles is at least ceil(pairs / ROWS) + EXPERTS; those past the last have no pairs. One workgroup.",
+    params: &["pairs", "tiles", "ids_offset"],
+    bindings: &[("ids", Read), ("order", ReadWrite), ("tiles", ReadWrite)],
+    constants: &[("WG", 256), ("EXPERTS", 128), ("ROWS", 32)],
+    defines: &[],
+};
+
+pub(super) const EXPERT_COOP: Entry = Entry {
+    name: "expert_coop_*",
+    doc: "y[p, r] = factors[p / share] * sum over c of w[ids[p], r, c] * x[p / share, c] on cooperative matrices, w rounded \
+          to f16; w is [count, n, k] packed, experts first .. first + count of total; x f16 [m, k] and factors [m] from \
+          quantize_to_f16; order and tiles from expert_groups of ROWS = 16 WI TI and EXPERTS = total + 1; y [pairs, n]. Tiles \
+          of other experts write nothing, those of expert `total` zeros, if first is 0. Grid x = groups of 32 WJ TH rows of \
+          w, y = tiles.",
+    params: &["m", "n", "k", "share", "first", "count", "total", "y_offset"],
+    bindings: &[
+        ("w", Read),
+        ("x", Read),
+        ("factors", Read),
+        ("order", Read),
+        ("tiles", Read),
+        ("y", ReadWrite),
+    ],
+    constants: &[("TI", 4), ("TH", 2), ("WI", 2), ("WJ", 2), ("SUB", 32)],
+    defines: &[],
+};
+
 pub(super) const TAKE_ALONG: Entry = Entry {
     name: "take_along",
     doc: "y[r, j] = x[r, ids[r, j]] for elements of 4 bytes; x is [rows, cols], ids and y [rows, count]. An id outside \

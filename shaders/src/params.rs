@@ -153,6 +153,10 @@ macro_rules! combine_params {
 pub(super) const ATTN_PARAMS: &[&str] = attention_params!("past", [], ["y_offset", "scale"]);
 pub(super) const ATTN_SPANS_PARAMS: &[&str] =
     attention_params!("spans_offset", [], ["y_offset", "scale"]);
+pub(super) const ATTN_SINKS_PARAMS: &[&str] =
+    attention_params!("past", [], ["y_offset", "scale", "sinks_offset"]);
+pub(super) const ATTN_SPANS_SINKS_PARAMS: &[&str] =
+    attention_params!("spans_offset", [], ["y_offset", "scale", "sinks_offset"]);
 pub(super) const ATTN_SPLIT_KV_PARAMS: &[&str] =
     attention_params!("past", ["splits", "granule"], ["scale"]);
 pub(super) const ATTN_SPLIT_KV_SPANS_PARAMS: &[&str] =
@@ -167,6 +171,10 @@ pub(super) const ATTN_BINDINGS: &[(&str, Access)] =
     &[("q", Read), ("k", Read), ("v", Read), ("y", ReadWrite)];
 pub(super) const ATTN_SPANS_BINDINGS: &[(&str, Access)] =
     &[("q", Read), ("k", Read), ("v", Read), ("spans", Read), ("y", ReadWrite)];
+pub(super) const ATTN_SINKS_BINDINGS: &[(&str, Access)] =
+    &[("q", Read), ("k", Read), ("v", Read), ("sinks", Read), ("y", ReadWrite)];
+pub(super) const ATTN_SPANS_SINKS_BINDINGS: &[(&str, Access)] =
+    &[("q", Read), ("k", Read), ("v", Read), ("spans", Read), ("sinks", Read), ("y", ReadWrite)];
 // Scratch comes before the output, which is the last.
 pub(super) const ATTN_SPLIT_KV_FUSED_BINDINGS: &[(&str, Access)] = &[
     ("q", Read),

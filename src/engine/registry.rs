@@ -16,6 +16,7 @@ use super::elementwise::{self, Elementwise};
 use super::gemm::batched::{MatMul, Tiles};
 use super::gemm::batched_coop::CoopProduct;
 use super::gemm::coop::CoopLinear;
+use super::gemm::expert_tiles::ExpertTiles;
 use super::gemm::experts::Experts;
 use super::gemm::mma::TilesLinear;
 use super::gemm::prequantized::CodesLinear;
@@ -52,6 +53,7 @@ impl Registry {
             engines.extend(TilesLinear::of(format).map(|e| Arc::new(e) as Arc<dyn Engine>));
             engines.extend(CoopLinear::all(format).map(|e| Arc::new(e) as Arc<dyn Engine>));
             engines.extend(Experts::all(format).map(|e| Arc::new(e) as Arc<dyn Engine>));
+            engines.extend(ExpertTiles::of(format).map(|e| Arc::new(e) as Arc<dyn Engine>));
         }
         engines.extend(Rows::all().map(|e| Arc::new(e) as Arc<dyn Engine>));
         engines.extend(Attention::all().map(|e| Arc::new(e) as Arc<dyn Engine>));

@@ -217,7 +217,9 @@ fn whole_numbers(
         }
         (Op::ExpertLinear { .. }, Some(2)) => Fill::Below(least(&piece.operands[1], 0)?.max(1)),
         (Op::IndexAdd, Some(2)) => Fill::Below(least(&piece.operands[0], 0)?.max(1)),
-        (Op::Attention { .. }, Some(3)) => Fill::Spans(least(&piece.operands[1], 0)?),
+        (op, Some(i)) if op.attention_operands(piece.operands.len())[0] == Some(i) => {
+            Fill::Spans(least(&piece.operands[1], 0)?)
+        }
         _ if view.dtype == DType::Bool => Fill::Below(2),
         _ => Fill::Below(64),
     })

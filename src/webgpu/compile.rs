@@ -15,7 +15,7 @@ use super::parallel_request::Request;
 #[cfg(not(target_arch = "wasm32"))]
 use crate::base::platform::block_on;
 use crate::base::platform::{BROWSER, BoxFuture, ready};
-use crate::codegen::spec_wgsl;
+use crate::codegen::{spec_wgsl, with_subgroups_enabled};
 use crate::error::{Error, Result};
 use crate::kernel::{Access, Interface, KernelSpec, catalogue};
 #[cfg(not(target_arch = "wasm32"))]
@@ -44,11 +44,7 @@ pub(super) type LayoutKey = (u32, Vec<bool>);
 /// Returns the WGSL text of a kernel for this device's compiler.
 pub(super) fn wgsl_of<'a>(spec: &'a KernelSpec, profile: &DeviceProfile) -> Result<Cow<'a, str>> {
     let text = spec_wgsl(spec)?;
-    // naga always enables subgroups and rejects the directive; a browser requires it.
-    if BROWSER && profile.has_subgroups && text.contains("subgroup") {
-        return Ok(Cow::Owned(format!("enable subgroups;\n{text}")));
-    }
-    Ok(text)
+    Ok(if BROWSER && profile.has_subgroups { with_subgroups_enabled(text) } else { text })
 }
 
 /// State needed to create a pipeline on any thread.

@@ -86,6 +86,10 @@ impl WebGpuDevice {
         let limits = gpu.limits();
         let mut profile = profile::profile_of(&info, gpu.features(), &limits, source.index);
         profile.has_f16_accumulate = source.f16_accumulate && profile.has_matrix_hw;
+        #[cfg(target_arch = "wasm32")]
+        if let Some([min, max]) = super::browser_subgroups::sizes(&gpu) {
+            (profile.has_subgroups, profile.subgroup_min, profile.subgroup_max) = (true, min, max);
+        }
         let faults = Faults::install(&gpu, profile.id());
         let tick =
             if profile.has_timestamps { f64::from(queue.get_timestamp_period()) } else { 0. };

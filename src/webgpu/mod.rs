@@ -23,11 +23,13 @@
 //! WGSL of the catalogue and of `codegen` runs without bounds checks and without clearing of
 //! workgroup memory. User WGSL runs with all wgpu checks.
 //!
-//! Not implemented on purpose: selection between kernels, a pipeline cache on disk, subgroups in a
-//! browser (wgpu 30 does not expose them) and mapping of device memory. Memory of the provider
-//! itself (parameters, staging) does not count towards the budget.
+//! Not implemented on purpose: selection between kernels, a pipeline cache on disk and mapping of
+//! device memory. Memory of the provider itself (parameters, staging) does not count towards the
+//! budget.
 
 mod bind;
+#[cfg(target_arch = "wasm32")]
+mod browser_subgroups;
 mod compile;
 mod device;
 mod faults;
@@ -162,7 +164,13 @@ impl Provider {
             (profile::features_of(adapter), adapter.limits())
         };
         let descriptor = descriptor_of(required_features, required_limits);
-        let opened = in_turn(|| adapter.request_device(&descriptor)).await;
+        let request = || adapter.request_device(&descriptor);
+        #[cfg(target_arch = "wasm32")]
+        let request = || match options.floor {
+            true => request(),
+            false => browser_subgroups::with_subgroups(request),
+        };
+        let opened = in_turn(request).await;
         let (gpu, queue) = opened.map_err(|error| {
             let name = adapter.get_info().name;
             Error::device(format!("webgpu:{index} {name:?} cannot be opened: {error}"))

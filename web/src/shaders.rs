@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashSet};
 use serde_json::json;
 use warploom::graph::{Graph, computing_in};
 use warploom::kernel::KernelSpec;
-use warploom::kernel::codegen::spec_wgsl;
+use warploom::kernel::codegen::{spec_wgsl, with_subgroups_enabled};
 use warploom::kernel::source::variants;
 use warploom::plan::{Options, Plan};
 use warploom::provider::{DeviceKind, DeviceProfile};
@@ -24,9 +24,9 @@ const CONTEXT: usize = 512;
 
 /// Returns JSON: `[{name, wgsl}]`, every different text once: the variants of the catalogue, and
 /// the kernels in plans of the conformance table and of the embedded model, at WebGPU's guaranteed
-/// limits and at those of a large GPU. Not listed: kernels on cooperative matrices and on
-/// subgroups, which no browser's device gets, and those that need 16-bit floats, which only some
-/// have. `model` is the file of the embedded model.
+/// limits and at those of large GPUs, without subgroups and with subgroups of one and of several
+/// sizes. Not listed: kernels on cooperative matrices, which no browser's device gets, and those
+/// that need 16-bit floats, which only some have. `model` is the file of the embedded model.
 ///
 /// # Errors
 /// Errors of the model, and of a kernel that cannot be printed.
@@ -40,7 +40,12 @@ fn all(model: Source) -> Result<String> {
     for spec in variants() {
         texts.add(&KernelSpec::Asset(spec))?;
     }
-    let profiles = [DeviceProfile::webgpu_floor("floor"), large()];
+    let profiles = [
+        DeviceProfile::webgpu_floor("floor"),
+        large(None),
+        large(Some((32, 32))),
+        large(Some((8, 32))),
+    ];
     for case in warploom_testkit::cases() {
         let exact = ShapeClass::exact(&case.symbols);
         for class in [Some(exact), ranges(&case.symbols)].into_iter().flatten() {
@@ -93,9 +98,12 @@ fn ranges(symbols: &SymbolValues) -> Option<ShapeClass> {
     })
 }
 
-/// The profile of a large GPU in a browser.
-fn large() -> DeviceProfile {
+/// The profile of a large GPU in a browser, with subgroups of these sizes.
+fn large(subgroups: Option<(u32, u32)>) -> DeviceProfile {
     DeviceProfile::webgpu_floor("large").with(|p| {
+        if let Some((min, max)) = subgroups {
+            (p.has_subgroups, p.subgroup_min, p.subgroup_max) = (true, min, max);
+        }
         p.max_threads_per_workgroup = 1024;
         p.workgroup_memory_bytes = 32 << 10;
         p.max_storage_buffers = 16;
@@ -128,14 +136,10 @@ impl Texts {
     }
 
     fn add(&mut self, spec: &KernelSpec) -> Result<()> {
-        let on_subgroups = match spec {
-            KernelSpec::Asset(asset) => asset.defines.iter().any(|define| define == "subgroup"),
-            _ => false,
-        };
-        if on_subgroups || !self.seen.insert(spec.clone()) {
+        if !self.seen.insert(spec.clone()) {
             return Ok(());
         }
-        let text = spec_wgsl(spec)?;
+        let text = with_subgroups_enabled(spec_wgsl(spec)?);
         if !text.contains("enable f16") {
             self.by_text.entry(text.into_owned()).or_insert_with(|| spec.to_string());
         }

@@ -43,6 +43,10 @@ pub struct Architecture {
     pub rotated: Rotated,
     /// Whether `attn_q` also computes a gate of the result of attention, head by head.
     pub gated_attention: bool,
+    /// Whether each head has a sink, which takes part in the sum of its weights: `attn_sinks`.
+    pub has_sinks: bool,
+    /// Whether YaRN rounds the pairs at its borders, for files that do not say so.
+    pub rounds_yarn: bool,
     /// Whether some layers are gated delta nets.
     pub delta_nets: bool,
     /// The mixture of experts that replaces the feed-forward network, if there is one.
@@ -66,6 +70,8 @@ pub enum HeadNorms {
     None,
     /// Each head by itself, with one weight of a head's size.
     Each,
+    /// As `Each`, in files that have the weights.
+    EachIfPresent,
     /// All heads as one row, with a weight for each element.
     Whole,
 }
@@ -91,8 +97,23 @@ pub struct Routing {
     /// Whether the weights of the chosen experts are divided by their sum, for files that do not
     /// say so (`expert_weights_norm`).
     pub normalises: bool,
+    /// Whether `exp_probs_b` is added to the weights by which experts are chosen, and only there.
+    pub has_selection_bias: bool,
     /// Whether a network beside the experts computes every token: `ffn_up_shexp` and its kin.
-    pub has_shared: bool,
+    pub shared: Sharing,
+}
+
+/// A network that computes every token beside a mixture of experts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Sharing {
+    /// None.
+    None,
+    /// Its result is added to that of the experts.
+    Plain,
+    /// Its result is first multiplied by the sigmoid of a product of its own,
+    /// `ffn_gate_inp_shexp`.
+    Gated,
 }
 
 /// The function that makes weights of a router's logits.
@@ -115,6 +136,9 @@ pub enum Activation {
     GeluTanh,
     /// `max(x, 0)^2`.
     ReluSquared,
+    /// `x * sigmoid(1.702 x)` of gates that are at most 7; the other operand, which is kept within -7
+    /// and 7, is increased by 1.
+    ClampedSwiglu,
 }
 
 /// Which layers use sliding-window attention, if the file has a window size.
@@ -145,11 +169,21 @@ const PLAIN: Architecture = Architecture {
     has_scales: false,
     rotated: Rotated::All,
     gated_attention: false,
+    has_sinks: false,
+    rounds_yarn: true,
     delta_nets: false,
     experts: None,
     windows: Windows::None,
     local_rope_base: None,
     scales_by_width: None,
+};
+
+/// A softmax over all experts, whose weights are divided by their sum.
+const SOFTMAX: Routing = Routing {
+    gate: Gate::Softmax,
+    normalises: true,
+    has_selection_bias: false,
+    shared: Sharing::None,
 };
 
 /// What both architectures of Qwen 3.5 have in common.
@@ -162,7 +196,7 @@ const QWEN35: Architecture = Architecture {
 };
 
 /// Every supported architecture.
-static ALL: [Architecture; 16] = [
+static ALL: [Architecture; 19] = [
     Architecture::LLAMA,
     Architecture { name: "qwen2", biases: &["attn_q", "attn_k", "attn_v"], ..PLAIN },
     Architecture { name: "qwen3", head_norms: HeadNorms::Each, ..PLAIN },
@@ -179,19 +213,43 @@ static ALL: [Architecture; 16] = [
         ..PLAIN
     },
     Architecture { name: "phi3", merged: true, windows: Windows::Every, ..PLAIN },
+    Architecture { name: "qwen3moe", head_norms: HeadNorms::Each, experts: Some(SOFTMAX), ..PLAIN },
     Architecture {
-        name: "qwen3moe",
-        head_norms: HeadNorms::Each,
-        experts: Some(Routing { gate: Gate::Softmax, normalises: true, has_shared: false }),
+        name: "gpt-oss",
+        biases: &["attn_q", "attn_k", "attn_v", "attn_output"],
+        ffn_norm: "post_attention_norm",
+        activation: Activation::ClampedSwiglu,
+        has_sinks: true,
+        rounds_yarn: false,
+        experts: Some(SOFTMAX),
+        windows: Windows::AllBut(2),
         ..PLAIN
     },
     Architecture { name: "qwen35", ..QWEN35 },
     Architecture {
         name: "qwen35moe",
-        experts: Some(Routing { gate: Gate::Softmax, normalises: true, has_shared: true }),
+        experts: Some(Routing { shared: Sharing::Gated, ..SOFTMAX }),
         ..QWEN35
     },
     Architecture { name: "ernie4_5", rope: RopePairs::Interleaved, ..PLAIN },
+    Architecture {
+        name: "ernie4_5-moe",
+        rope: RopePairs::Interleaved,
+        experts: Some(Routing { has_selection_bias: true, shared: Sharing::Plain, ..SOFTMAX }),
+        ..PLAIN
+    },
+    Architecture {
+        name: "glm4moe",
+        head_norms: HeadNorms::EachIfPresent,
+        ffn_norm: "post_attention_norm",
+        experts: Some(Routing {
+            gate: Gate::Sigmoid,
+            has_selection_bias: true,
+            shared: Sharing::Plain,
+            ..SOFTMAX
+        }),
+        ..PLAIN
+    },
     Architecture {
         name: "smollm3",
         rope: RopePairs::Interleaved,

@@ -6,10 +6,10 @@ use warploom::{Error, Result};
 use warploom_models::gguf::Gguf;
 
 pub use super::architecture::{
-    Activation, Architecture, Gate, HeadNorms, Rotated, Routing, Windows,
+    Activation, Architecture, Gate, HeadNorms, Rotated, Routing, Sharing, Windows,
 };
 pub use super::delta_net::DeltaNet;
-pub use super::experts::Experts;
+pub use super::experts::{Experts, SharedExpert};
 use super::yarn;
 pub use super::yarn::Yarn;
 
@@ -38,9 +38,11 @@ pub struct Config {
     pub kv_heads: usize,
     /// Size of one head, in elements; even.
     pub head_dim: usize,
-    /// Inner size of the feed-forward network, in elements; of one expert in a mixture.
+    /// Inner size of the feed-forward network, in elements; of one expert if all layers have
+    /// experts.
     pub feed_forward: usize,
-    /// The mixture of experts that replaces the feed-forward network, if there is one.
+    /// The mixture of experts that replaces the feed-forward network, if there is one;
+    /// [`Config::experts_of`] has that of a layer.
     pub experts: Option<Experts>,
     /// Layers that are gated delta nets, if there are any.
     pub delta_net: Option<DeltaNet>,
@@ -179,8 +181,8 @@ impl Config {
         let scale = keys.number("attention.scale", Some(1.0 / scale_by.sqrt()), 0.0, 1e6)?;
         let experts = Experts::read(&keys)?;
         let feed_forward = match &experts {
-            Some(_) => "expert_feed_forward_length",
-            None => "feed_forward_length",
+            Some(experts) if experts.dense_layers == 0 => experts.feed_forward,
+            _ => keys.count("feed_forward_length", MAX_WIDTH)?,
         };
         let delta_net = match architecture.delta_nets {
             true => Some(DeltaNet::read(&keys)?),
@@ -200,7 +202,7 @@ impl Config {
             heads,
             kv_heads,
             head_dim,
-            feed_forward: keys.count(feed_forward, MAX_WIDTH)?,
+            feed_forward,
             context,
             vocabulary: keys.vocabulary(width)?,
             norm_epsilon: norm_epsilon as f32,
@@ -247,6 +249,11 @@ impl Config {
     /// Returns the gated delta net that this layer is; `None` if it has attention.
     pub fn delta_net_of(&self, layer: usize) -> Option<&DeltaNet> {
         self.delta_net.as_ref().filter(|net| !(layer + 1).is_multiple_of(net.period))
+    }
+
+    /// Returns the mixture of experts of this layer; `None` if it has a feed-forward network.
+    pub fn experts_of(&self, layer: usize) -> Option<&Experts> {
+        self.experts.as_ref().filter(|experts| layer >= experts.dense_layers)
     }
 
     /// Returns whether this layer rotates queries and keys by their positions.

@@ -371,7 +371,7 @@ fn experts_are_read_and_impossible_ones_refused() {
     let got = config_of("qwen3moe", &mixture()).unwrap();
     let experts = got.experts.unwrap();
     assert_eq!((experts.count, experts.active, got.feed_forward), (8, 2, 48));
-    assert!(experts.normalised && experts.scale == 1.0 && experts.shared_feed_forward.is_none());
+    assert!(experts.normalised && experts.scale == 1.0 && experts.shared.is_none());
     let wrong = [
         ("expert_count", Integer(0), "0, must be from 1 to 4096"),
         ("expert_count", Integer(1 << 31), "2147483648, must be from 1 to 4096"),
@@ -387,13 +387,36 @@ fn experts_are_read_and_impossible_ones_refused() {
     }
     let other = [
         ("expert_group_count", Integer(4), "4 groups of experts"),
-        ("leading_dense_block_count", Integer(1), "1 leading layers without experts"),
+        ("interleave_moe_layer_step", Integer(2), "2 layers between those with experts"),
+        ("expert_shared_count", Integer(2), "2 shared experts"),
         ("expert_gating_func", Integer(7), "gate 7"),
     ];
     for (name, value, words) in other {
         let error = config_of("qwen3moe", &changed(mixture(), name, value)).unwrap_err();
         assert!(error.is_unsupported() && error.to_string().contains(words), "{error}");
     }
+}
+
+#[test]
+fn layers_without_experts_and_shared_experts_are_read() {
+    let keys = changed(mixture(), "leading_dense_block_count", Integer(1));
+    let keys = changed(keys, "expert_shared_count", Integer(2));
+    let got = config_of("glm4moe", &keys).unwrap();
+    let experts = got.experts.as_ref().unwrap();
+    assert_eq!((experts.feed_forward, got.feed_forward), (48, 96));
+    assert_eq!(experts.shared, Some(SharedExpert { feed_forward: 96, gated: false }));
+    assert!(got.experts_of(0).is_none() && got.experts_of(1).is_some());
+    let wrong = [
+        ("expert_shared_count", Integer(1 << 31), "2147483648, must be from 1 to 21845"),
+        ("leading_dense_block_count", Integer(1 << 31), "2147483648, must be from 1 to 4096"),
+    ];
+    for (name, value, words) in wrong {
+        let error = config_of("glm4moe", &changed(keys.clone(), name, value)).unwrap_err();
+        let text = error.to_string();
+        assert!(error.is_bad_file() && text.contains(name) && text.contains(words), "{text}");
+    }
+    let error = config_of("glm4moe", &mixture()).unwrap_err().to_string();
+    assert!(error.contains("expert_shared_count: the key is missing"), "{error}");
 }
 
 #[test]

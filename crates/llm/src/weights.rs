@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::collections::HashSet;
 use std::ops::Range;
 
-use super::config::{Config, DeltaNet, HeadNorms, ROPE_FACTORS};
+use super::config::{Config, DeltaNet, Experts, HeadNorms, ROPE_FACTORS};
 use super::rope::{self, LOCAL_ROPE_FREQUENCIES, ROPE_FREQUENCIES};
 use warploom::provider::GRANULE;
 use warploom::{Error, Result};
@@ -103,7 +103,7 @@ pub(super) fn table(
     let architecture = config.architecture;
     for layer in 0..config.layers {
         let name = |tensor: &str| format!("blk.{layer}.{tensor}");
-        let mut norms = match architecture.pre_norms {
+        let mut vectors = match architecture.pre_norms {
             true => vec![("attn_norm", d), (architecture.ffn_norm, d)],
             false => Vec::new(),
         };
@@ -112,17 +112,25 @@ pub(super) fn table(
         match architecture.head_norms {
             _ if net.is_some() => {}
             HeadNorms::None => {}
-            HeadNorms::Each => norms.extend([("attn_q_norm", e), ("attn_k_norm", e)]),
-            HeadNorms::Whole => norms.extend([("attn_q_norm", q), ("attn_k_norm", kv)]),
+            HeadNorms::EachIfPresent => {
+                for kind in ["attn_q_norm", "attn_k_norm"] {
+                    table.vector(&name(&format!("{kind}.weight")), e, Need::Optional)?;
+                }
+            }
+            HeadNorms::Each => vectors.extend([("attn_q_norm", e), ("attn_k_norm", e)]),
+            HeadNorms::Whole => vectors.extend([("attn_q_norm", q), ("attn_k_norm", kv)]),
         }
         if architecture.sub_norms {
-            norms.extend([("attn_sub_norm", q), ("ffn_sub_norm", ff)]);
+            vectors.extend([("attn_sub_norm", q), ("ffn_sub_norm", ff)]);
         }
         if architecture.post_norms {
-            norms.extend([("post_attention_norm", d), ("post_ffw_norm", d)]);
+            vectors.extend([("post_attention_norm", d), ("post_ffw_norm", d)]);
         }
-        for (norm, len) in norms {
-            table.vector(&name(&format!("{norm}.weight")), len, Need::Required)?;
+        if architecture.has_sinks {
+            vectors.push(("attn_sinks", config.heads as u64));
+        }
+        for (vector, len) in vectors {
+            table.vector(&name(&format!("{vector}.weight")), len, Need::Required)?;
         }
         let rows = if architecture.gated_attention { 2 * q } else { q };
         let mut products: Vec<(&str, [u64; 2])> = match (net, architecture.merged) {
@@ -135,7 +143,7 @@ pub(super) fn table(
                 ("attn_output", [d, q]),
             ],
         };
-        match (&config.experts, architecture.merged) {
+        match (config.experts_of(layer), architecture.merged) {
             (Some(experts), _) => products.push(("ffn_gate_inp", [experts.count as u64, d])),
             (None, true) => products.extend([("ffn_up", [2 * ff, d]), ("ffn_down", [d, ff])]),
             (None, false) => {
@@ -149,26 +157,8 @@ pub(super) fn table(
         for (product, shape) in products {
             table.product(&name(product), shape)?;
         }
-        if let Some(experts) = &config.experts {
-            let count = experts.count as u64;
-            for (product, [n, k]) in
-                [("ffn_gate_exps", [ff, d]), ("ffn_up_exps", [ff, d]), ("ffn_down_exps", [d, ff])]
-            {
-                table.matrix(&name(product), &[count, n, k])?;
-                table.small(&format!("{}.bias", name(product)), &[count, n], Need::Optional)?;
-            }
-            if let Some(shared) = experts.shared_feed_forward {
-                let f = shared as u64;
-                let products = [
-                    ("ffn_gate_shexp", [f, d]),
-                    ("ffn_up_shexp", [f, d]),
-                    ("ffn_down_shexp", [d, f]),
-                ];
-                for (product, shape) in products {
-                    table.product(&name(product), shape)?;
-                }
-                table.vector(&name("ffn_gate_inp_shexp.weight"), d, Need::Required)?;
-            }
+        if let Some(experts) = config.experts_of(layer) {
+            table.experts(layer, experts)?;
         }
     }
     let mut weights = table.weights;
@@ -211,6 +201,33 @@ impl<F: Fn(&str, &[u64], Need) -> Result<Option<Format>>> Table<'_, F> {
             self.weights.push(Weight { name, shape, format: Format::F32 });
         }
         Ok(())
+    }
+
+    /// Adds the matrices and vectors of a mixture of experts, except for its router's.
+    fn experts(&mut self, layer: usize, experts: &Experts) -> Result<()> {
+        let name = |tensor: &str| format!("blk.{layer}.{tensor}");
+        let (d, count) = (self.config.width as u64, experts.count as u64);
+        let f = experts.feed_forward as u64;
+        for (product, [n, k]) in
+            [("ffn_gate_exps", [f, d]), ("ffn_up_exps", [f, d]), ("ffn_down_exps", [d, f])]
+        {
+            self.matrix(&name(product), &[count, n, k])?;
+            self.small(&format!("{}.bias", name(product)), &[count, n], Need::Optional)?;
+        }
+        if experts.has_selection_bias {
+            self.vector(&name("exp_probs_b.bias"), count, Need::Required)?;
+        }
+        let Some(shared) = experts.shared else { return Ok(()) };
+        let f = shared.feed_forward as u64;
+        for (product, shape) in
+            [("ffn_gate_shexp", [f, d]), ("ffn_up_shexp", [f, d]), ("ffn_down_shexp", [d, f])]
+        {
+            self.product(&name(product), shape)?;
+        }
+        match shared.gated {
+            true => self.vector(&name("ffn_gate_inp_shexp.weight"), d, Need::Required),
+            false => Ok(()),
+        }
     }
 
     /// Adds the vectors of a gated delta net, and returns the shapes of its products.

@@ -1,7 +1,7 @@
 //! Tests files with a missing or extra tensor, or with one of the wrong shape.
 
 use super::*;
-use crate::config::{DeltaNet, Experts};
+use crate::config::{DeltaNet, Experts, SharedExpert, Sharing};
 use crate::test_file::{Entry, gguf};
 
 /// Returns the config of a small model with this architecture, and all its required tensors with
@@ -11,10 +11,16 @@ fn small(architecture: &'static str) -> (Config, Vec<(String, Vec<u64>)>) {
     let experts = architecture.experts.map(|routing| Experts {
         count: 4,
         active: 2,
+        feed_forward: 12,
+        dense_layers: 0,
         gate: routing.gate,
         normalised: routing.normalises,
         scale: 1.0,
-        shared_feed_forward: routing.has_shared.then_some(6),
+        has_selection_bias: routing.has_selection_bias,
+        shared: match routing.shared {
+            Sharing::None => None,
+            sharing => Some(SharedExpert { feed_forward: 6, gated: sharing == Sharing::Gated }),
+        },
     });
     let delta_net = architecture.delta_nets.then_some(DeltaNet {
         period: 2,

@@ -105,7 +105,7 @@ pub(super) fn read(
         beta_slow: number("yarn_beta_slow", 1.0, 0.0, 1e6)?,
         extrapolation,
         attention,
-        truncate: truncate.unwrap_or(true),
+        truncate: truncate.unwrap_or(keys.architecture.rounds_yarn),
     })
 }
 

@@ -96,6 +96,15 @@ pub fn spec_wgsl(spec: &KernelSpec) -> Result<Cow<'_, str>> {
     })
 }
 
+/// Returns a text for a browser's compiler: one that uses subgroups has the directive for them. It
+/// is no part of other texts, since naga rejects it and always enables subgroups.
+pub fn with_subgroups_enabled(text: Cow<'_, str>) -> Cow<'_, str> {
+    match text.contains("subgroup") {
+        true => Cow::Owned(format!("enable subgroups;\n{text}")),
+        false => text,
+    }
+}
+
 /// Returns the options with which a kernel's WGSL is translated to CUDA C and OpenCL C. A user's WGSL
 /// is translated with bounds checks and with clearing of workgroup memory; catalogue kernels and
 /// generated kernels have neither.

@@ -14,6 +14,7 @@ use preprocess::{Source, assemble};
 use std::collections::BTreeMap;
 
 use super::catalogue::{self, Entry};
+use super::entry::{SUFFIXES, plain_name};
 use super::spec::{AssetSpec, Constant};
 use warploom_core::error::{Error, Result};
 
@@ -62,9 +63,12 @@ assets! {
     "prequant_units": "shared/prequant_units.wgsl",
     "conv2d": "conv2d.wgsl",
     "coop_begin": "shared/coop_begin.wgsl",
+    "coop_decode": "shared/coop_decode.wgsl",
     "coop_end": "shared/coop_end.wgsl",
     "coop_step": "shared/coop_step.wgsl",
+    "coop_sums": "shared/coop_sums.wgsl",
     "coop_tiles": "shared/coop_tiles.wgsl",
+    "coop_tiling": "shared/coop_tiling.wgsl",
     "delta_rule": "delta_rule.wgsl",
     "dequant_bf16": "dequant_bf16.wgsl",
     "dequant_f16": "dequant_f16.wgsl",
@@ -89,6 +93,8 @@ assets! {
     "dequant_q8_0x8": "dequant_q8_0x8.wgsl",
     "dequant_tq1_0": "dequant_tq1_0.wgsl",
     "dequant_tq2_0": "dequant_tq2_0.wgsl",
+    "expert_coop": "expert_coop.wgsl",
+    "expert_groups": "expert_groups.wgsl",
     "expert_matvec": "expert_matvec.wgsl",
     "fifths": "shared/fifths.wgsl",
     "gather": "gather.wgsl",
@@ -175,9 +181,6 @@ assets! {
     "mma_q8_0x8": "shared/mma_q8_0x8.wgsl",
 }
 
-/// Suffix of kernels that are another kernel's file with the define `spans`, which adds a binding.
-const SPANS: &str = "_spans";
-
 /// Families whose kernels share a skeleton file; it imports the file with the kernel's own name.
 const SKELETONS: [&str; 3] = ["reduce", "rope", "pool2d"];
 
@@ -244,13 +247,9 @@ pub fn spliced_wgsl(spec: &AssetSpec, splice: &Splice) -> Result<String> {
             .unwrap_or((entry.name, "")),
     };
     let mut defines = spec.defines.clone();
-    let file = match file.strip_suffix(SPANS) {
-        Some(file) => {
-            defines.push(SPANS.trim_start_matches('_').to_string());
-            file
-        }
-        None => file,
-    };
+    let added = SUFFIXES.iter().filter(|(suffix, _)| file.contains(suffix));
+    defines.extend(added.map(|(_, define)| define.to_string()));
+    let file = plain_name(file);
     defines.extend(splice.defines.iter().map(|define| define.to_string()));
     let mut constants = spec.constants.clone();
     let more = splice.constants.iter();
@@ -334,7 +333,7 @@ fn constant_sets(entry: &Entry, base: &AssetSpec) -> Vec<AssetSpec> {
         pairs.iter().fold(base.clone(), |spec, (name, value)| spec.constant(*name, *value))
     };
     let mut sets = vec![base.clone()];
-    match entry.name.trim_end_matches(SPANS) {
+    match plain_name(entry.name) {
         "matvec_*" => {
             sets.push(with(&[("WG", 32), ("ROWS", 4), ("M", 8)]));
             sets.push(with(&[("WG", 256), ("ROWS", 1), ("M", 3)]));
@@ -402,6 +401,10 @@ fn constant_sets(entry: &Entry, base: &AssetSpec) -> Vec<AssetSpec> {
             if base.defines.iter().any(|d| d == "f16_accumulate") {
                 sets.push(with(&[("TI", 8), ("WI", 1), ("WJ", 4), ("STEPS", 4)]));
             }
+        }
+        "expert_coop_*" => {
+            sets.push(with(&[("TI", 2), ("TH", 1), ("WI", 1)]));
+            sets.push(with(&[("TI", 1), ("TH", 1), ("WI", 1), ("WJ", 4), ("SUB", 64)]));
         }
         "matmul_coop_*" | "matmul_f16_coop" => {
             let narrow = if entry.name == "matmul_f16_coop" { ("TJ", 2) } else { ("TH", 1) };

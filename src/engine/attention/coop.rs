@@ -6,7 +6,7 @@
 //! softmax weights are f16, which the graph must allow (`ComputeMode::F16`).
 
 use crate::base::{ComputeMode, DType, Dim};
-use crate::engine::attention::single_pass::{groups_fit, in_quads, reads, spans, units};
+use crate::engine::attention::single_pass::{groups_fit, in_quads, no_sinks, reads, spans, units};
 use crate::engine::gemm::coop::{CoopLinear, MATRIX_UNITS};
 use crate::engine::heuristic::Peaks;
 use crate::engine::knobs::{Knob, powers};
@@ -77,6 +77,7 @@ impl Engine for CoopAttention {
             return Err(OTHER_OPERATION.into());
         }
         reads(query)?;
+        no_sinks(query)?;
         if k.dtype != DType::F16 {
             return Err(format!("keys and values of {}", k.dtype));
         }

@@ -161,7 +161,14 @@ impl Engine for Attention {
         let [q, k, v] = operands(query, out)?;
         let place = Place::new(query, out)?;
         let (tokens, heads, head_dim) = (&q.shape[0], &q.shape[1], &q.shape[2]);
-        let kernel = if self.prefill { "attn_prefill" } else { place.kernel("attn_decode") };
+        let sinks = sinks(query).map(|sinks| out.contiguous(sinks)).transpose()?;
+        let kernel = match (self.prefill, &place, &sinks) {
+            (true, _, None) => "attn_prefill",
+            (true, _, Some(_)) => "attn_prefill_sinks",
+            (false, _, None) => place.kernel("attn_decode"),
+            (false, Place::Past(_), Some(_)) => "attn_decode_sinks",
+            (false, Place::Spans(_), Some(_)) => "attn_decode_spans_sinks",
+        };
         let size = query.upper(head_dim)? as u32;
         let mut spec = AssetSpec::new(kernel);
         if query.is_wgsl() {
@@ -186,14 +193,15 @@ impl Engine for Attention {
             true => tokens.ceil_div(&Dim::from(PREFILL_TOKENS)),
             false => tokens.clone(),
         };
-        out.call(
-            Call::new(spec)
-                .attention(query, [&q, &k, &v])?
-                .place(&place)?
-                .bind(query.output.tensor)
-                .around_query(query)?
-                .grid([heads.clone(), groups, Dim::new(1)]),
-        )
+        let mut call = Call::new(spec).attention(query, [&q, &k, &v])?.place(&place)?;
+        if let Some(sinks) = sinks {
+            call = call.dim("sinks_offset", &sinks.layout.offset)?.bind(sinks.tensor);
+        }
+        out.call(call.bind(query.output.tensor).around_query(query)?.grid([
+            heads.clone(),
+            groups,
+            Dim::new(1),
+        ]))
     }
 }
 
@@ -241,9 +249,25 @@ pub(in crate::engine) fn operands(query: &Query, out: &mut Lowering) -> Result<[
     Ok([inner(0)?, inner(1)?, inner(2)?])
 }
 
-/// Returns the fourth operand, if there is one: the span of keys that each token attends to.
+/// Returns the operand with the span of keys that each token attends to, if there is one.
 pub(in crate::engine) fn spans<'a>(query: &'a Query) -> Option<&'a View> {
-    query.operands.get(3)
+    query.operands.get(query.op.attention_operands(query.operands.len())[0]?)
+}
+
+/// Returns the operand with the sink of each head, if there is one.
+fn sinks<'a>(query: &'a Query) -> Option<&'a View> {
+    query.operands.get(query.op.attention_operands(query.operands.len())[1]?)
+}
+
+/// Checks that an operation has no sinks, for engines whose kernels have none.
+///
+/// # Errors
+/// Returns the reason if it has.
+pub(in crate::engine) fn no_sinks(query: &Query) -> Result<(), String> {
+    match sinks(query) {
+        Some(_) => Err("a head's sink takes part in its sum".into()),
+        None => Ok(()),
+    }
 }
 
 /// Returns upper bounds of the number of tokens that read a key and of keys that a token reads.

@@ -8,8 +8,8 @@
 
 use crate::base::{DType, Dim, Shape};
 use crate::engine::attention::single_pass::{
-    FEW_TOKENS, Place, groups_fit, in_quads, leaves_idle, operands, readers_and_keys, reads, spans,
-    units, whole_blocks,
+    FEW_TOKENS, Place, groups_fit, in_quads, leaves_idle, no_sinks, operands, readers_and_keys,
+    reads, spans, units, whole_blocks,
 };
 use crate::engine::knobs::Knob;
 use crate::engine::lowering::{Call, Lowering, View};
@@ -110,6 +110,7 @@ impl Engine for SplitAttention {
             return Err("the device splits keys in its own way".into());
         }
         reads(query)?;
+        no_sinks(query)?;
         groups_fit(query, 1)?;
         let [tokens, _, _, head_dim, _] = uppers(query).map_err(|e| e.to_string())?;
         if tokens > FEW_TOKENS && spans(query).is_none() {

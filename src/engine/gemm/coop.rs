@@ -32,11 +32,11 @@ const MOST_ROUNDED: u64 = 64;
 /// Speed of tensor cores relative to ordinary multiply-adds.
 pub(in crate::engine) const MATRIX_UNITS: f64 = 6.0;
 /// Estimated operations to dequantise one weight to f16; each tile repeats them.
-const DECODING: f64 = 8.0;
+pub(super) const DECODING: f64 = 8.0;
 /// Estimated operations to round one value to 8 bits.
-const ROUNDING: f64 = 6.0;
+pub(super) const ROUNDING: f64 = 6.0;
 /// Fraction of the speed of tensor cores that remains if each step dequantises weights.
-const DECODES: f64 = 0.4;
+pub(super) const DECODES: f64 = 0.4;
 /// Fraction of the speed of tensor cores that remains if steps only load operands: 218 of 237
 /// Tflop/s on an H200 with 512 rows.
 const MOVES: f64 = 0.9;
@@ -54,7 +54,7 @@ const HALVING: (u32, u64) = (256, 8);
 
 /// The kernel that multiplies f16 operands.
 #[derive(Clone, Copy, PartialEq)]
-enum Way {
+pub(super) enum Way {
     /// `matmul_coop_*`, which dequantises weights in its main loop.
     Decoding,
     /// `matmul_f16_coop`, which reads weights in f16.
@@ -78,10 +78,30 @@ pub(in crate::engine) struct Tile {
 }
 
 impl Tile {
+    /// Returns the tiling of a workgroup that computes these rows of x and rows of w.
+    pub(super) fn of([rows, columns]: [u32; 2], query: &Query) -> Tile {
+        // Tiles of 16 rows per subgroup, and subgroups: two of each if there are four tiles.
+        let (ti, wi) = match rows {
+            0..=16 => (1, 1),
+            17..=32 => (2, 1),
+            33..=64 => (2, 2),
+            _ => (4, 2),
+        };
+        let (th, wj) = match columns {
+            0..=32 => (1, 1),
+            33..=64 => (1, 2),
+            _ if wi == 1 => (1, 4),
+            _ => (2, 2),
+        };
+        let sub = query.profile.subgroup_max;
+        let constants = [("TI", ti), ("TH", th), ("WI", wi), ("WJ", wj), ("SUB", sub)];
+        Tile { constants, rows: 16 * ti * wi, columns: 32 * th * wj }
+    }
+
     /// Returns the size in bytes of a tile's workgroup memory: operand rows padded to 40 f16, and a
     /// flag for whether there is work; with in-loop dequantisation, also the row scales and the
     /// output staging of each subgroup.
-    fn bytes(&self, way: Way) -> u64 {
+    pub(super) fn bytes(&self, way: Way) -> u64 {
         let [.., (_, wi), (_, wj), _] = self.constants;
         let tiles = 80 * u64::from(self.rows + self.columns) + 16;
         match way {
@@ -137,23 +157,7 @@ impl CoopLinear {
     }
 
     pub(in crate::engine) fn tile(query: &Query) -> Tile {
-        let [rows, columns] = CoopLinear::knobs_of(query).map(|knob| knob.value(query.knobs));
-        // Tiles of 16 rows per subgroup, and subgroups: two of each if there are four tiles.
-        let (ti, wi) = match rows {
-            0..=16 => (1, 1),
-            17..=32 => (2, 1),
-            33..=64 => (2, 2),
-            _ => (4, 2),
-        };
-        let (th, wj) = match columns {
-            0..=32 => (1, 1),
-            33..=64 => (1, 2),
-            _ if wi == 1 => (1, 4),
-            _ => (2, 2),
-        };
-        let sub = query.profile.subgroup_max;
-        let constants = [("TI", ti), ("TH", th), ("WI", wi), ("WJ", wj), ("SUB", sub)];
-        Tile { constants, rows: 16 * ti * wi, columns: 32 * th * wj }
+        Tile::of(CoopLinear::knobs_of(query).map(|knob| knob.value(query.knobs)), query)
     }
 
     /// Adds a launch that dequantises the weight to f16, and returns the result.
@@ -191,6 +195,22 @@ impl CoopLinear {
         let (min, max) = (profile.subgroup_min, profile.subgroup_max);
         if min != max || ![32, 64].contains(&max) || 4 * max > profile.max_threads_per_workgroup {
             return Err(format!("subgroups of {min} to {max} threads, they must be 32 or 64"));
+        }
+        Ok(())
+    }
+
+    /// Checks that a device can round rows of `k` columns to f16 for tiles.
+    pub(super) fn fits_rounding(query: &Query, k: u64) -> Result<(), String> {
+        let profile = query.profile;
+        if !k.is_multiple_of(STEP) || k == 0 {
+            return Err(format!("{k} columns, it takes {STEP} at a time"));
+        }
+        let held = u64::from(profile.max_threads_per_workgroup) * MOST_ROUNDED;
+        if k > held {
+            return Err(format!("{k} columns, rounding has registers for {held}"));
+        }
+        if !profile.has_subgroups || profile.subgroup_min < catalogue::ROUND_THREADS {
+            return Err("the device has no subgroups that round a block together".into());
         }
         Ok(())
     }
@@ -286,17 +306,7 @@ impl Engine for CoopLinear {
         if self.converts() && 2.0 * n * k > kept as f64 {
             return Err(format!("{n} x {k} weights as f16 are more than {kept} bytes"));
         }
-        let (k, room) = (k as u64, u64::from(profile.workgroup_memory_bytes));
-        if !k.is_multiple_of(STEP) || k == 0 {
-            return Err(format!("{k} columns, it takes {STEP} at a time"));
-        }
-        let held = u64::from(profile.max_threads_per_workgroup) * MOST_ROUNDED;
-        if k > held {
-            return Err(format!("{k} columns, rounding has registers for {held}"));
-        }
-        if !profile.has_subgroups || profile.subgroup_min < catalogue::ROUND_THREADS {
-            return Err("the device has no subgroups that round a block together".into());
-        }
+        CoopLinear::fits_rounding(query, k as u64)?;
         let tile = CoopLinear::tile(query);
         if self.way != Way::Decoding {
             // Tiles are computed whole.
@@ -305,18 +315,18 @@ impl Engine for CoopLinear {
             if sums > kept as f64 {
                 return Err(format!("{m} x {n} sums are more than {kept} bytes"));
             }
-            if 2.0 * n * k as f64 > most as f64 {
+            if 2.0 * n * k > most as f64 {
                 return Err("the weight is larger than a binding".into());
             }
             layers_fit(query, SPLIT_K_REDUCE)?;
         }
         if self.way == Way::Library {
-            return match [m, n, k as f64].iter().any(|size| *size > vendor::MOST as f64) {
+            return match [m, n, k].iter().any(|size| *size > vendor::MOST as f64) {
                 true => Err(format!("{m} x {n} x {k}, a call takes sizes of {}", vendor::MOST)),
                 false => Ok(()),
             };
         }
-        let need = tile.bytes(self.way);
+        let (need, room) = (tile.bytes(self.way), u64::from(profile.workgroup_memory_bytes));
         match need > room {
             true => Err(format!("a tile takes {need} bytes of the {room} a workgroup has")),
             false => Ok(()),

@@ -1,6 +1,7 @@
 //! Products with the matrices of chosen experts, whose weights stay in their storage format.
 //!
-//! On GPUs each pair of a token and an expert is a GEMV of its own; the CPU sorts pairs by expert.
+//! On GPUs each pair of a token and an expert is a GEMV of its own; the CPU sorts pairs by expert,
+//! as the module `expert_tiles` does for tensor cores.
 //! A weight larger than one binding is split by experts into several launches.
 
 use super::operands::{of_few_rows, pieces};
@@ -25,15 +26,15 @@ pub(in crate::engine) struct Experts {
 }
 
 /// Sizes at the upper ends of the shape class.
-struct Sizes {
-    pairs: f64,
-    experts: f64,
-    n: f64,
-    k: f64,
+pub(super) struct Sizes {
+    pub(super) pairs: f64,
+    pub(super) experts: f64,
+    pub(super) n: f64,
+    pub(super) k: f64,
 }
 
 impl Sizes {
-    fn of(query: &Query) -> Option<Sizes> {
+    pub(super) fn of(query: &Query) -> Option<Sizes> {
         let [_, w, ids] = query.operands else { return None };
         let size = |dim: &Dim| query.upper(dim).ok().map(|n| n as f64);
         let [experts, n, k] = w.shape.dims() else { return None };

@@ -3,7 +3,8 @@
 //! `quantized` multiplies by weights in their storage format (GEMV for few rows, tiled GEMM for
 //! many); `prequantized` reads activations that an earlier kernel has quantised (W4A8), and `mma`
 //! does so with int8 tensor cores; `coop` uses tensor cores (cooperative matrices), `f16` adds
-//! split-K; `experts` multiplies by matrices of chosen experts; `batched` and `batched_coop` multiply two computed matrices; `vendor` calls cuBLASLt.
+//! split-K; `experts` multiplies by matrices of chosen experts, `expert_tiles` with tensor cores;
+//! `batched` and `batched_coop` multiply two computed matrices; `vendor` calls cuBLASLt.
 //! `activation_quant` quantises activations, `prequantized_launch` launches the kernels that read
 //! them, `tiling` chooses tiles, `wave_model` estimates wave quantisation, and `int8_cost` the cost
 //! of int8 products. `operands` holds code that these modules share.
@@ -12,6 +13,7 @@ pub(in crate::engine) mod activation_quant;
 pub(in crate::engine) mod batched;
 pub(in crate::engine) mod batched_coop;
 pub(in crate::engine) mod coop;
+pub(in crate::engine) mod expert_tiles;
 pub(in crate::engine) mod experts;
 pub(in crate::engine) mod f16;
 pub(in crate::engine) mod int8_cost;

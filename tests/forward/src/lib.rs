@@ -1,6 +1,8 @@
 //! The forward pass of a model in float64, token by token, which shares only the file reader with
 //! the engine: the reference for logits. `architectures` checks it against another library.
 
+mod feed_forward;
+
 use std::cell::Cell;
 use std::collections::{HashMap, HashSet};
 
@@ -9,7 +11,7 @@ use warploom::graph::RopePairs;
 use warploom_core::base::Format;
 use warploom_core::quant;
 use warploom_llm::Model;
-use warploom_llm::config::{Activation, Config, DeltaNet, Experts, Gate, HeadNorms};
+use warploom_llm::config::{Config, DeltaNet, HeadNorms};
 use warploom_models::gguf::TensorInfo;
 
 /// Maximum shift by `nudged`, in steps: a few units of a 32-bit float of that size.
@@ -157,7 +159,7 @@ impl Forward {
             a.iter_mut().for_each(|a| *a *= residual);
             add(&mut x, &a);
             let h = self.operand(&name(&format!("{}.weight", row.ffn_norm)), &x);
-            let mut y = match &self.config.experts {
+            let mut y = match self.config.experts_of(layer) {
                 Some(experts) => self.mixture(layer, experts, &h),
                 None => self.feed_forward(layer, &h),
             };
@@ -195,8 +197,10 @@ impl Forward {
                 *heads = self.norm(&name(norm), heads);
             }
             for head in heads.chunks_mut(hd) {
-                if self.config.architecture.head_norms == HeadNorms::Each {
-                    head.copy_from_slice(&self.norm(&name(norm), head));
+                let norm = norm.to_owned();
+                let there = self.weights.contains_key(&name(&norm));
+                if there && self.config.architecture.head_norms != HeadNorms::Whole {
+                    head.copy_from_slice(&self.norm(&name(&norm), head));
                 }
                 if self.config.rotates(layer) {
                     self.rotate(head, position, self.config.is_local(layer));
@@ -273,88 +277,6 @@ impl Forward {
         }
     }
 
-    /// `down(activation(gate(h)) * up(h))`: `[width]`.
-    fn feed_forward(&self, layer: usize, h: &[f64]) -> Vec<f64> {
-        let name = |tensor: &str| format!("blk.{layer}.{tensor}");
-        let mut up = self.product(&name("ffn_up"), h);
-        let gate = if self.config.architecture.merged {
-            let half = up.split_off(up.len() / 2);
-            std::mem::replace(&mut up, half)
-        } else {
-            self.product(&name("ffn_gate"), h)
-        };
-        let mut y = self.gated(&gate, &up);
-        if self.config.architecture.sub_norms {
-            y = self.norm(&name("ffn_sub_norm.weight"), &y);
-        }
-        self.product(&name("ffn_down"), &y)
-    }
-
-    /// `activation(gate) * up`: `[feed_forward]`.
-    fn gated(&self, gate: &[f64], up: &[f64]) -> Vec<f64> {
-        let activation = |x: f64| match self.config.architecture.activation {
-            Activation::Silu => x * sigmoid(x),
-            Activation::GeluTanh => {
-                let inner = (2.0 / std::f64::consts::PI).sqrt() * (x + 0.044_715 * x.powi(3));
-                0.5 * x * (1.0 + inner.tanh())
-            }
-            Activation::ReluSquared => x.max(0.0).powi(2),
-            other => panic!("{other:?} has no formula here"),
-        };
-        gate.iter().zip(up).map(|(gate, up)| activation(*gate) * up).collect()
-    }
-
-    /// The weighted sum of the networks of the chosen experts: `[width]`.
-    fn mixture(&self, layer: usize, experts: &Experts, h: &[f64]) -> Vec<f64> {
-        let name = |tensor: &str| format!("blk.{layer}.{tensor}");
-        let mut weights = self.product(&name("ffn_gate_inp"), h);
-        match experts.gate {
-            Gate::Softmax => softmax(&mut weights),
-            Gate::Sigmoid => weights.iter_mut().for_each(|w| *w = sigmoid(*w)),
-            other => panic!("{other:?} has no formula here"),
-        }
-        let mut chosen: Vec<usize> = (0..weights.len()).collect();
-        chosen.sort_by(|a, b| weights[*b].total_cmp(&weights[*a]));
-        chosen.truncate(experts.active);
-        let sum: f64 = match experts.normalised {
-            true => chosen.iter().map(|expert| weights[*expert]).sum(),
-            false => 1.0,
-        };
-        let mut y = vec![0.0; self.config.width];
-        for expert in chosen {
-            let of = |tensor: &str, x: &[f64]| self.of_expert(&name(tensor), expert, x);
-            let gated = self.gated(&of("ffn_gate_exps", h), &of("ffn_up_exps", h));
-            let factor = weights[expert] / sum * f64::from(experts.scale);
-            let out = of("ffn_down_exps", &gated);
-            y.iter_mut().zip(out).for_each(|(y, out)| *y += factor * out);
-        }
-        if experts.shared_feed_forward.is_some() {
-            let of = |tensor: &str, x: &[f64]| self.product(&name(tensor), x);
-            let gated = self.gated(&of("ffn_gate_shexp", h), &of("ffn_up_shexp", h));
-            let gate = &self.weights[&name("ffn_gate_inp_shexp.weight")];
-            let gate: f64 = gate.iter().zip(h).map(|(w, h)| f64::from(*w) * h).sum();
-            let out = of("ffn_down_shexp", &gated);
-            y.iter_mut().zip(out).for_each(|(y, out)| *y += sigmoid(gate) * out);
-        }
-        y
-    }
-
-    /// The matrix of one expert times `x` `[k]`, with its bias if there is one.
-    fn of_expert(&self, name: &str, expert: usize, x: &[f64]) -> Vec<f64> {
-        let weight = format!("{name}.weight");
-        let (w, count) = (&self.weights[&weight], self.config.experts.as_ref().unwrap().count);
-        let rounded = self.mode == ComputeMode::Int8 && self.packed.contains(&weight);
-        let codes = if rounded { round(x, self.nudge).0 } else { x.to_vec() };
-        let rows = w.len() / count / x.len();
-        let of_row = |row: &[f32]| row.iter().zip(&codes).map(|(w, x)| f64::from(*w) * x).sum();
-        let w = &w[expert * rows * x.len()..][..rows * x.len()];
-        let mut y: Vec<f64> = w.chunks(x.len()).map(of_row).collect();
-        if let Some(bias) = self.weights.get(&format!("{name}.bias")) {
-            y.iter_mut().zip(&bias[expert * rows..]).for_each(|(y, b)| *y += f64::from(*b));
-        }
-        y
-    }
-
     fn norm(&self, name: &str, x: &[f64]) -> Vec<f64> {
         let mean = x.iter().map(|v| v * v).sum::<f64>() / x.len() as f64;
         let scale = 1.0 / (mean + f64::from(self.config.norm_epsilon)).sqrt();
@@ -428,12 +350,15 @@ impl Forward {
         let seen = self.config.window(layer).map_or(keys.len(), |n| keys.len().min(n as usize));
         let [keys, values] = [keys, values].map(|all| &all[all.len() - seen..]);
         let scale = f64::from(self.config.scale(layer));
+        let sinks = self.weights.get(&format!("blk.{layer}.attn_sinks.weight"));
         let mut out = vec![0.0; q.len()];
         for (head, (q, out)) in q.chunks(hd).zip(out.chunks_mut(hd)).enumerate() {
             let at = head / group * hd;
             let dot = |k: &Vec<f64>| q.iter().zip(&k[at..]).map(|(a, b)| a * b).sum::<f64>();
             let scores: Vec<f64> = keys.iter().map(|k| dot(k) * scale).collect();
             let mut weights = scores;
+            // A key without a value.
+            weights.extend(sinks.map(|sinks| f64::from(sinks[head])));
             softmax(&mut weights);
             for (weight, value) in weights.iter().zip(values) {
                 for (o, v) in out.iter_mut().zip(&value[at..]) {

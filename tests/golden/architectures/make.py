@@ -39,6 +39,7 @@ def yarn(**changes):
 QWEN35 = dict(
     num_hidden_layers=4, head_dim=32, linear_key_head_dim=16, linear_value_head_dim=16, linear_num_key_heads=2,
     linear_num_value_heads=4)
+GPT_OSS = dict(head_dim=32, num_local_experts=8, num_experts_per_tok=3, sliding_window=8)
 
 # Name here, class, what is not as in SIZES; for YaRN, a name of the variant.
 MODELS = [
@@ -61,7 +62,21 @@ MODELS = [
     ("qwen35", "Qwen3_5", QWEN35),
     ("qwen35moe", "Qwen3_5Moe", dict(
         num_experts=8, num_experts_per_tok=3, moe_intermediate_size=48, shared_expert_intermediate_size=40, **QWEN35)),
+    ("gpt-oss", "GptOss", dict(GPT_OSS, rope_parameters=dict(rope_type="default", rope_theta=1e4))),
+    ("gpt-oss", "GptOss", dict(GPT_OSS, **yarn(rope_theta=50.0, beta_fast=1.5, beta_slow=0.25, truncate=False)), "yarn"),
     ("ernie4_5", "Ernie4_5", dict(head_dim=16)),
+    ("ernie4_5-moe", "Ernie4_5_Moe", dict(
+        num_hidden_layers=3, moe_num_experts=8, moe_k=3, moe_intermediate_size=48, moe_num_shared_experts=2,
+        moe_layer_start_index=1, moe_layer_end_index=2, moe_layer_interval=1)),
+    ("glm4moe", "Glm4Moe", dict(
+        num_hidden_layers=3, head_dim=32, n_routed_experts=8, num_experts_per_tok=3, moe_intermediate_size=48,
+        n_shared_experts=1, first_k_dense_replace=1, n_group=1, topk_group=1, routed_scaling_factor=1.5,
+        norm_topk_prob=True, use_qk_norm=True, attention_bias=True,
+        rope_parameters=dict(rope_type="default", rope_theta=1e4, partial_rotary_factor=0.5))),
+    ("glm4moe", "Glm4Moe", dict(
+        num_hidden_layers=2, head_dim=32, n_routed_experts=8, num_experts_per_tok=2, moe_intermediate_size=48,
+        n_shared_experts=2, first_k_dense_replace=1, n_group=1, topk_group=1, use_qk_norm=False,
+        rope_parameters=dict(rope_type="default", rope_theta=1e4, partial_rotary_factor=0.5)), "no norms"),
     ("smollm3", "SmolLM3", dict(num_hidden_layers=5)),
     ("seed_oss", "SeedOss", dict(head_dim=32)),
     ("olmo2", "Olmo2", dict()),

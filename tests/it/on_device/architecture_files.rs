@@ -94,7 +94,8 @@ fn gguf_name(architecture: &str, source: &str) -> String {
             let part = match (architecture, part) {
                 (_, "input_layernorm") => "attn_norm",
                 (
-                    "gemma3" | "olmo2" | "exaone4" | "seed_oss" | "qwen35" | "qwen35moe",
+                    "gemma3" | "olmo2" | "exaone4" | "seed_oss" | "qwen35" | "qwen35moe"
+                    | "gpt-oss" | "glm4moe",
                     "post_attention_layernorm",
                 ) => "post_attention_norm",
                 (_, "pre_feedforward_layernorm") => "ffn_norm",
@@ -119,7 +120,17 @@ fn gguf_name(architecture: &str, source: &str) -> String {
                     return format!("blk.{layer}.ssm_dt.bias");
                 }
                 (_, "linear_attn") if kind == "A_log" => return format!("blk.{layer}.ssm_a"),
+                (_, "self_attn") if kind == "sinks" => {
+                    return format!("blk.{layer}.attn_sinks.weight");
+                }
+                (_, "mlp.router") => "ffn_gate_inp",
                 (_, "mlp.shared_expert_gate") => "ffn_gate_inp_shexp",
+                (_, "mlp.gate" | "mlp.moe_statics") if kind == "e_score_correction_bias" => {
+                    return format!("blk.{layer}.exp_probs_b.bias");
+                }
+                (_, "mlp.shared_experts.gate_proj") => "ffn_gate_shexp",
+                (_, "mlp.shared_experts.up_proj") => "ffn_up_shexp",
+                (_, "mlp.shared_experts.down_proj") => "ffn_down_shexp",
                 (_, "mlp.shared_expert.gate_proj") => "ffn_gate_shexp",
                 (_, "mlp.shared_expert.up_proj") => "ffn_up_shexp",
                 (_, "mlp.shared_expert.down_proj") => "ffn_down_shexp",
@@ -139,7 +150,8 @@ fn gguf_name(architecture: &str, source: &str) -> String {
 /// The matrices of all experts as one tensor, by GGUF name.
 fn experts(model: &Json) -> BTreeMap<String, (Vec<u64>, Vec<f32>)> {
     let mut all = BTreeMap::new();
-    let count = number(model, "num_local_experts").or(number(model, "num_experts")).unwrap_or(0);
+    let keys = ["num_local_experts", "num_experts", "n_routed_experts", "moe_num_experts"];
+    let count = keys.iter().find_map(|key| number(model, key)).unwrap_or(0);
     for source in sources(model).iter().filter(|source| source.contains(".mlp.experts.0.")) {
         let (layer, part) = source.split_once(".mlp.experts.0.").unwrap();
         let layer = layer.strip_prefix("model.layers.").unwrap();
@@ -153,7 +165,35 @@ fn experts(model: &Json) -> BTreeMap<String, (Vec<u64>, Vec<f32>)> {
         let values = each.into_iter().flat_map(|(_, values)| values).collect();
         all.insert(format!("blk.{layer}.ffn_{part}_exps.weight"), (shape, values));
     }
+    for source in
+        sources(model).iter().filter(|source| source.contains(".mlp.experts.gate_up_proj"))
+    {
+        // Gates and the other operand take turns, in the columns of a transposed matrix.
+        let layer = source.strip_prefix("model.layers.").unwrap().split('.').next().unwrap();
+        let (shape, values) = tensor(model, source);
+        let last = *shape.last().unwrap();
+        let kind = if source.ends_with("_bias") { "bias" } else { "weight" };
+        for (first, part) in [(0, "gate"), (1, "up")] {
+            let own: Vec<f32> = values.iter().skip(first).step_by(2).copied().collect();
+            let own = experts_of(shape[0], last / 2, &own);
+            all.insert(format!("blk.{layer}.ffn_{part}_exps.{kind}"), own);
+        }
+        let source = source.replace("gate_up_proj", "down_proj");
+        let (shape, values) = tensor(model, &source);
+        let own = experts_of(shape[0], *shape.last().unwrap(), &values);
+        all.insert(format!("blk.{layer}.ffn_down_exps.{kind}"), own);
+    }
     all
+}
+
+/// The matrices `[n, k]` of experts that are stored as `[k, n]`, or their vectors `[n]`.
+fn experts_of(count: u64, n: u64, values: &[f32]) -> (Vec<u64>, Vec<f32>) {
+    let k = values.len() as u64 / (count * n);
+    let at = |e: u64, row: u64, column: u64| values[((e * k + column) * n + row) as usize];
+    let all =
+        (0..count).flat_map(|e| (0..n).flat_map(move |row| (0..k).map(move |c| at(e, row, c))));
+    let shape = if k == 1 { vec![count, n] } else { vec![count, n, k] };
+    (shape, all.collect())
 }
 
 /// Whether llama.cpp's converter orders rows of queries and keys for neighbours to rotate.
@@ -210,7 +250,7 @@ fn interleaved(values: &[f32], heads: u64, columns: usize) -> Vec<f32> {
 }
 
 /// Whole numbers of the config: the key in GGUF, and that of `transformers`.
-const COUNTS: [(&str, &str); 18] = [
+const COUNTS: [(&str, &str); 25] = [
     ("block_count", "num_hidden_layers"),
     ("context_length", "max_position_embeddings"),
     ("embedding_length", "hidden_size"),
@@ -222,6 +262,13 @@ const COUNTS: [(&str, &str); 18] = [
     ("attention.sliding_window", "sliding_window"),
     ("expert_count", "num_local_experts"),
     ("expert_count", "num_experts"),
+    ("expert_count", "n_routed_experts"),
+    ("expert_count", "moe_num_experts"),
+    ("expert_used_count", "moe_k"),
+    ("expert_shared_count", "n_shared_experts"),
+    ("expert_shared_count", "moe_num_shared_experts"),
+    ("leading_dense_block_count", "first_k_dense_replace"),
+    ("leading_dense_block_count", "moe_layer_start_index"),
     ("expert_shared_feed_forward_length", "shared_expert_intermediate_size"),
     ("ssm.conv_kernel", "linear_conv_kernel_dim"),
     ("ssm.state_size", "linear_key_head_dim"),
@@ -244,6 +291,15 @@ pub(super) fn gguf_bytes(model: &Json) -> Vec<u8> {
         if let Some(n) = number(model, theirs) {
             file = file.key(&key(ours), Meta::U32(n as u32));
         }
+    }
+    if arch == "glm4moe" {
+        // The sigmoid.
+        file = file.key(&key("expert_gating_func"), Meta::U32(2));
+        file = file.key(&key("expert_weights_norm"), Meta::Bool(true));
+    }
+    if arch == "gpt-oss" {
+        let inner = number(model, "intermediate_size").unwrap();
+        file = file.key(&key("expert_feed_forward_length"), Meta::U32(inner as u32));
     }
     if let Some(heads) = number(model, "linear_num_value_heads") {
         let inner = heads * number(model, "linear_value_head_dim").unwrap();
@@ -272,11 +328,12 @@ pub(super) fn gguf_bytes(model: &Json) -> Vec<u8> {
         });
         file = file.key(&key("rope.dimension_count"), Meta::U32((head as f64 * part) as u32));
     }
-    let factors = [
+    let factors: [(&str, &str); 5] = [
         ("embedding_scale", "embedding_multiplier"),
         ("residual_scale", "residual_multiplier"),
         ("attention.scale", "attention_multiplier"),
         ("logit_scale", "logits_scaling"),
+        ("expert_weights_scale", "routed_scaling_factor"),
     ];
     for (ours, theirs) in factors {
         if let Some(factor) = model["config"][theirs].as_f64() {
@@ -314,6 +371,7 @@ pub(super) fn gguf_bytes(model: &Json) -> Vec<u8> {
         let shape = match source.strip_suffix("linear_attn.conv1d.weight") {
             Some(_) => vec![shape[0], shape[2]],
             None if source.ends_with("shared_expert_gate.weight") => vec![shape[1]],
+            None if source.ends_with("e_score_correction_bias") => vec![*shape.last().unwrap()],
             None => shape,
         };
         if source.contains(".linear_attn.") {

@@ -136,10 +136,16 @@ fn every_architecture_is_read_from_a_folder() {
     let runtime = Runtime::builder().device("cpu").build().unwrap();
     for row in &golden {
         let place = folder(row);
-        if name(row).starts_with("qwen35") {
-            // Only files in GGUF are read: folders of these models have pictures too.
+        // Only files in GGUF are read.
+        let refused = [
+            ("qwen35", "qwen3_5"),
+            ("gpt-oss", "gpt_oss"),
+            ("glm4moe", "glm4_moe"),
+            ("ernie4_5-moe", "ernie4_5_moe"),
+        ];
+        if let Some((_, kind)) = refused.iter().find(|(begin, _)| name(row).starts_with(begin)) {
             let error = Model::open(&place.0, Access::Mmap).unwrap_err();
-            assert!(error.is_unsupported() && error.to_string().contains("qwen3_5"), "{error}");
+            assert!(error.is_unsupported() && error.to_string().contains(kind), "{error}");
             continue;
         }
         let model = Model::open(&place.0, Access::Mmap).unwrap();

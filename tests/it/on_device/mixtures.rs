@@ -17,9 +17,10 @@ const LOGIT: f64 = 1e-4;
 
 /// Models with experts, with recurrent states, and with both.
 fn models() -> Vec<(Json, Arc<Model>)> {
-    let is_one = |row: &Json| ["qwen3moe", "qwen35", "qwen35moe"].contains(&&*label(row));
+    let is_one =
+        |row: &Json| ["qwen3moe", "qwen35", "qwen35moe", "gpt-oss"].contains(&&*label(row));
     let rows: Vec<Json> = golden().into_iter().filter(is_one).collect();
-    assert_eq!(rows.len(), 3);
+    assert_eq!(rows.len(), 4);
     rows.into_iter().map(|row| (row.clone(), Model::from_gguf(gguf(&row)).unwrap())).collect()
 }
 

@@ -12,7 +12,7 @@ use warploom::kernel::catalogue::{self, Entry};
 use warploom::kernel::source::{ASSETS, asset_wgsl, cooperative_variants, variants};
 use warploom::kernel::{Access, Addressing, AssetSpec, FusedExpr, KernelSpec, Schedule, Value};
 use warploom_core::base::DType;
-use warploom_kernels::codegen::{fused_wgsl, workgroup};
+use warploom_kernels::codegen::{fused_wgsl, with_subgroups_enabled, workgroup};
 
 use crate::fused_exprs::{elementwise, expr, rows};
 use crate::wgsl::{FLOOR, lowered};
@@ -99,7 +99,11 @@ fn expected_threads(entry: &Entry, spec: &AssetSpec) -> u32 {
         "gather_rows_*" => catalogue::GATHER_COLUMNS / 4,
         "gather" | "take_along" => catalogue::GATHER_GROUP,
         "sample" => catalogue::SAMPLE_THREADS,
-        "matmul_*" | "matmul_batched" | "matmul_batched_tiled" | "attn_prefill" => 256,
+        "matmul_*"
+        | "matmul_batched"
+        | "matmul_batched_tiled"
+        | "attn_prefill"
+        | "attn_prefill_sinks" => 256,
         _ => spec.get_u32("WG").or(default).unwrap_or(catalogue::POINT_GROUP),
     }
 }
@@ -212,8 +216,14 @@ fn every_asset_has_a_header_and_passes_the_lint() {
                 i + 1
             );
             let extends = code.contains("enable ")
-                && !["attn_coop", "matmul_coop", "matmul_f16_coop", "matmul_batched_coop"]
-                    .contains(name);
+                && ![
+                    "attn_coop",
+                    "expert_coop",
+                    "matmul_coop",
+                    "matmul_f16_coop",
+                    "matmul_batched_coop",
+                ]
+                .contains(name);
             assert!(!extends, "{path}:{}: the floor has no extensions", i + 1);
             assert!(line.len() <= 120, "{path}:{}: longer than 120", i + 1);
         }
@@ -331,16 +341,17 @@ pub(crate) fn tint(name: &str, wgsl: &str) -> std::io::Result<()> {
 
 /// Text for browsers is also read by Tint, which checks more rules (uniform control flow).
 #[test]
-fn floor_variants_pass_tint_where_it_is_installed() {
+fn browser_variants_pass_tint_where_it_is_installed() {
     if let Err(e) = tint("probe", "@compute @workgroup_size(1) fn main() {}") {
         return skip(Need::Tool, &format!("tint was not found ({e})"));
     }
-    for spec in variants().iter().filter(|s| !s.defines.iter().any(|d| d == "subgroup")) {
+    for spec in variants() {
         let name = KernelSpec::Asset(spec.clone()).to_string();
-        tint(&name, &asset_wgsl(spec).unwrap()).unwrap();
+        let text = asset_wgsl(&spec).unwrap();
+        tint(&name, &with_subgroups_enabled(text.into())).unwrap();
     }
-    for expr in expressions().iter().filter(|expr| !wants_subgroups(expr)) {
+    for expr in expressions() {
         let name = format!("{} {:?}", KernelSpec::Fused(expr.clone()), expr.schedule);
-        tint(&name, &fused_wgsl(expr).unwrap()).unwrap();
+        tint(&name, &with_subgroups_enabled(fused_wgsl(&expr).unwrap().into())).unwrap();
     }
 }

@@ -3,7 +3,7 @@
 
 use crate::build::{Build, Case};
 use crate::compare::Tolerance;
-use warploom_core::base::{Dim, Shape};
+use warploom_core::base::{DType, Dim, Shape};
 use warploom_core::ir::Op;
 use warploom_core::reference::Data;
 
@@ -77,6 +77,53 @@ pub(super) fn add(table: &mut Vec<Case>) {
     edges(table);
     layouts(table);
     spans(table);
+    sinks(table);
+}
+
+/// Adds cases whose heads have a sink: small beside the scores, of their size, and far above them.
+fn sinks(table: &mut Vec<Case>) {
+    let window = Some(5);
+    let f16 = true;
+    for (name, row, halves) in [
+        ("decode", Row { heads: 6, kv_heads: 2, ..DECODE }, !f16),
+        ("decode_f16", Row { heads: 6, kv_heads: 2, window, ..DECODE }, f16),
+        ("prefill", Row { tokens: 70, past: 3, heads: 6, kv_heads: 2, window, ..DECODE }, !f16),
+        ("prefill_f16", Row { heads: 6, kv_heads: 3, head_dim: 32, ..PREFILL }, f16),
+        (
+            "no_key",
+            Row { tokens: 2, kv_len: 3, past: 9, window, heads: 6, kv_heads: 2, ..DECODE },
+            !f16,
+        ),
+    ] {
+        let mut b = Build::new(format!("attention/sinks/{name}")).within(CLOSE);
+        let q = b.f32("q", [row.tokens, row.heads, row.head_dim]);
+        let shape = [row.keys(), row.kv_heads, row.head_dim];
+        let [k, v] = ["k", "v"].map(|name| match halves {
+            true => b.half(DType::F16, name, shape),
+            false => b.f32(name, shape),
+        });
+        let sinks = b.input("sinks", Shape::new([6]), Data::F32(SINKS.to_vec()));
+        let y = b.op(with_sinks(row.op(Dim::from(row.past))), &[q, k, v, sinks]);
+        table.push(b.done(y));
+    }
+    let mut b = Build::new("attention/sinks/spans").within(CLOSE);
+    let (q, k) = (b.f32("q", [3, 6, 64]), b.f32("k", [40, 2, 64]));
+    let v = b.f32("v", [40, 2, 64]);
+    let ranges = b.input("spans", Shape::new([3, 2]), Data::I32(vec![0, 7, 7, 40, 9, 9]));
+    let all = b.input("all", Shape::new([8]), Data::F32([&[9.0, 9.0], &SINKS[..]].concat()));
+    let sinks = b.slice(all, 0, 2, 6, 1);
+    let op = Row { causal: false, past: 0, ..DECODE }.op(Dim::new(0));
+    let y = b.op(with_sinks(op), &[q, k, v, ranges, sinks]);
+    table.push(b.done(y));
+}
+
+const SINKS: [f32; 6] = [-200.0, -1.0, 0.0, 0.5, 3.0, 200.0];
+
+fn with_sinks(mut op: Op) -> Op {
+    if let Op::Attention { sinks, .. } = &mut op {
+        *sinks = true;
+    }
+    op
 }
 
 fn masks(table: &mut Vec<Case>) {

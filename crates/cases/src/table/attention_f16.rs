@@ -32,6 +32,7 @@ impl Row {
             window: self.window,
             past: Dim::from(self.past),
             mode: ComputeMode::F16,
+            sinks: false,
         }
     }
 
@@ -122,6 +123,7 @@ fn turned() -> Case {
         window: None,
         past: Dim::new(10),
         mode: ComputeMode::F16,
+        sinks: false,
     };
     let y = b.op(op, &[q, k, v]);
     b.done(y)
@@ -147,6 +149,7 @@ fn garbage_behind() -> Case {
         window: None,
         past: Dim::new(10),
         mode: ComputeMode::F16,
+        sinks: false,
     };
     let y = b.op(op, &[q, k, v]);
     b.done(y)

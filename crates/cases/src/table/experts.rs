@@ -31,6 +31,11 @@ pub(super) fn add(table: &mut Vec<Case>) {
     }
     table.push(product("many_pairs", Format::F32, [MANY / 7 + 1, 7, 3], 1, 4, false));
     table.push(product("long", Format::Q8_0, [2, 2, 3], 259, 4096, true));
+    // More pairs of an expert than a tile has, experts without pairs, one expert.
+    for [t, a, e] in [[70, 2, 3], [9, 3, 40], [150, 1, 1]] {
+        table.push(grouped(Format::Q4K, [t, a, e], 130, 256, false));
+        table.push(grouped(Format::Q8_0, [t, a, e], 37, 96, true));
+    }
     table.push(views());
     table.push(symbol());
     table.push(network());
@@ -63,6 +68,19 @@ fn rounded(format: Format, k: u64) -> Case {
     let x = b.input("x", Shape::new([9, 1, k]), Data::F32(values));
     let w = b.weight("w", &[2, 19, k], format);
     let ids = ids(&mut b, Dim::new(9), [9, 2, 2]);
+    let y = b.op(INT8, &[x, w, ids]);
+    b.done(y)
+}
+
+/// Builds a case of many pairs; with `own`, each pair has a row of x.
+fn grouped(format: Format, [t, a, e]: [u64; 3], n: u64, k: u64, own: bool) -> Case {
+    let name = format!("expert_linear/int8_{format}_t{t}_a{a}_e{e}");
+    let mut b = Build::new(name).within(Tolerance::product(k));
+    let rows = if own { a } else { 1 };
+    let values = (0..t * rows).flat_map(|i| row(&b, &format!("x{i}"), k)).collect();
+    let x = b.input("x", Shape::new([t, rows, k]), Data::F32(values));
+    let w = b.weight("w", &[e, n, k], format);
+    let ids = ids(&mut b, Dim::from(t), [t, a, e]);
     let y = b.op(INT8, &[x, w, ids]);
     b.done(y)
 }

@@ -49,6 +49,7 @@ mod dot;
 mod graph;
 mod infer;
 pub mod op;
+mod op_products;
 mod print;
 mod rewrite;
 pub mod scalar;

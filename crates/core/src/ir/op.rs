@@ -137,6 +137,10 @@ pub enum Op {
     /// token sees: the first key, and one past the last. Then `causal` must be false and `past`
     /// must be 0, and a token is at the last key of its span. With spans, tokens of several
     /// sequences can share one table of keys.
+    ///
+    /// With `sinks`, the last operand, `[heads]` (`f32`), is the score of a key that every token sees
+    /// and that has no value: it only takes part in the sum by which weights are divided. A token
+    /// that sees no other key gets zeros.
     Attention {
         /// Factor by which the scores are multiplied.
         scale: f32,
@@ -150,6 +154,9 @@ pub enum Op {
         /// queries (with rows scaled as that mode describes) and softmax weights may be rounded to
         /// f16.
         mode: ComputeMode,
+        /// Whether the last operand is the sink of each head.
+        #[serde(default)]
+        sinks: bool,
     },
 
     /// Gated delta rule, a recurrence over tokens. For each sequence and value head, with key head
@@ -365,27 +372,6 @@ pub enum OpClass {
 }
 
 impl Op {
-    /// Creates a product with a weight, computed in [`ComputeMode::F32`].
-    pub const fn linear() -> Op {
-        Op::Linear { mode: ComputeMode::F32 }
-    }
-
-    /// Creates attention, computed in [`ComputeMode::F32`]; the parameters are those of
-    /// [`Op::Attention`].
-    pub const fn attention(scale: f32, causal: bool, window: Option<u32>, past: Dim) -> Op {
-        Op::Attention { scale, causal, window, past, mode: ComputeMode::F32 }
-    }
-
-    /// Returns the compute mode of an operation that has one.
-    pub const fn mode(&self) -> Option<ComputeMode> {
-        match self {
-            Op::Linear { mode } | Op::ExpertLinear { mode } | Op::Attention { mode, .. } => {
-                Some(*mode)
-            }
-            _ => None,
-        }
-    }
-
     /// Returns the fusion class.
     pub fn class(&self) -> OpClass {
         match self {

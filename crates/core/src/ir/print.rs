@@ -81,11 +81,12 @@ pub(super) fn parameters(op: &Op, dtype: DType) -> String {
         ),
         Op::RmsNorm { eps } | Op::LayerNorm { eps } => format!(" eps={eps:?}"),
         Op::Rope { pairs, rot_dim } => format!(" {pairs:?} rot_dim={rot_dim}"),
-        Op::Attention { scale, causal, window, past, mode } => format!(
-            " scale={scale:?}{}{} past={past}{}",
+        Op::Attention { scale, causal, window, past, mode, sinks } => format!(
+            " scale={scale:?}{}{} past={past}{}{}",
             if *causal { " causal" } else { "" },
             window.map_or(String::new(), |w| format!(" window={w}")),
-            rounds(*mode)
+            rounds(*mode),
+            if *sinks { " sinks" } else { "" }
         ),
         Op::Gather { axis } | Op::Concat { axis } => format!(" axis={axis}"),
         Op::Update { at } => format!(" at={at}"),

@@ -5,9 +5,8 @@ use super::Call;
 use super::product::{dot, for_rows};
 use super::reduce::softmax_row;
 use super::tensor::Tensor;
-use crate::base::Dim;
-use crate::error::Result;
-use crate::ir::RopePairs;
+use crate::error::{Error, Result};
+use crate::ir::{Op, RopePairs};
 
 /// Rotates pair `j` of every head of x `[tokens, heads, head_dim]` by the angle
 /// `position * frequency[j]`, with positions `[tokens]` and frequencies `[rot_dim / 2]`; elements
@@ -38,15 +37,13 @@ pub(super) fn rope(call: &Call<'_>, pairs: RopePairs, rot_dim: usize) -> Result<
 /// Token `t` is at key `p = past + t` and sees the keys `s > p - window`, and if causal `s <= p`;
 /// the result of a token that sees no key is zeros. With spans, a token is at the last key of its
 /// span and sees only that span.
-pub(super) fn attention(
-    call: &Call<'_>,
-    scale: f32,
-    causal: bool,
-    window: Option<u32>,
-    past: &Dim,
-) -> Result<Tensor> {
+pub(super) fn attention(call: &Call<'_>, op: &Op) -> Result<Tensor> {
+    let Op::Attention { scale, causal, window, past, .. } = op else {
+        return Err(Error::invalid(format!("{} is not attention", op.name())));
+    };
     let [q, k, v] = [0, 1, 2].map(|i| call.operands[i].floats());
-    let spans = call.operands.get(3).map(|spans| spans.floats());
+    let [spans, sinks] = op.attention_operands(call.operands.len());
+    let [spans, sinks] = [spans, sinks].map(|i| i.map(|i| call.operands[i].floats()));
     let (q_dims, k_dims) = (call.dims(0), call.dims(1));
     let (heads, head_dim) = (q_dims[1], q_dims[2]);
     let (kv_len, kv_heads) = (k_dims[0], k_dims[1]);
@@ -58,13 +55,15 @@ pub(super) fn attention(
             Some(spans) => (spans[2 * token].max(0.0) as usize, spans[2 * token + 1] as usize),
             None => (0, past + token + 1),
         };
-        let end = if causal || spans.is_some() { kv_len.min(last) } else { kv_len };
+        let end = if *causal || spans.is_some() { kv_len.min(last) } else { kv_len };
         let first = first.max(window.map_or(0, |w| last.saturating_sub(w as usize))).min(end);
         let at = |key: usize| (key * kv_heads + head / (heads / kv_heads)) * head_dim;
         let query = &q[row * head_dim..][..head_dim];
         let mut weights: Vec<f64> = (first..end)
-            .map(|key| f64::from(scale) * dot(query, &k[at(key)..][..head_dim]))
+            .map(|key| f64::from(*scale) * dot(query, &k[at(key)..][..head_dim]))
             .collect();
+        // A key without a value.
+        weights.extend(sinks.as_ref().map(|sinks| sinks[head]));
         softmax_row(&mut weights);
         for (key, weight) in (first..end).zip(&weights) {
             let value = &v[at(key)..][..head_dim];
@@ -79,7 +78,7 @@ mod tests {
     use std::collections::BTreeMap;
 
     use super::*;
-    use crate::base::{Shape, SymbolValues};
+    use crate::base::{Dim, Shape, SymbolValues};
     use crate::ir::{Graph, NodeId, Op};
     use crate::reference::eval;
 

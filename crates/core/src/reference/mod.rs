@@ -299,9 +299,7 @@ fn compute(op: &Op, call: &Call<'_>) -> Result<Tensor> {
         Op::RmsNorm { eps } => norm::rms_norm(call, *eps),
         Op::LayerNorm { eps } => norm::layer_norm(call, *eps),
         Op::Rope { pairs, rot_dim } => attention::rope(call, *pairs, *rot_dim),
-        Op::Attention { scale, causal, window, past, .. } => {
-            attention::attention(call, *scale, *causal, *window, past)
-        }
+        Op::Attention { .. } => attention::attention(call, op),
         Op::DeltaRule => delta::delta_rule(call),
         Op::Gather { axis } => movement::gather(call, *axis),
         Op::Update { at } => movement::update(call, at),

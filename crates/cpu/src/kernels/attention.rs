@@ -9,6 +9,7 @@
 use std::cell::RefCell;
 use std::ops::Range;
 
+use super::visible_keys::Keys;
 use crate::arch::{Arch, Product, WIDTHS, Weighted, format_index, prefetch};
 use crate::call::{Call, Input, Out, extent, volume};
 use crate::epilogue::Sink;
@@ -109,57 +110,6 @@ fn slice_len(count: usize, splits: usize, granule: usize) -> usize {
     least.checked_next_multiple_of(granule.max(1)).unwrap_or(usize::MAX)
 }
 
-/// The keys visible to each token.
-struct Keys<'a> {
-    kv_len: usize,
-    past: usize,
-    window: usize,
-    causal: bool,
-    /// The first key and one past the last key of each token, if the kernel takes spans.
-    spans: Option<Input<'a, i32>>,
-}
-
-impl<'a> Keys<'a> {
-    /// Reads `words`: number of keys; position of the first token, or offset of the spans; window;
-    /// whether attention is causal.
-    fn new(
-        call: &Call<'a>,
-        tokens: usize,
-        words: [usize; 4],
-        outs: &[Out<'a>],
-    ) -> Result<Keys<'a>> {
-        let [kv_len, place, window, causal] = words;
-        let keys = Keys { kv_len, past: place, window, causal: causal != 0, spans: None };
-        match call.names.iter().position(|(name, _)| *name == "spans") {
-            Some(binding) => {
-                let spans = call.input_apart(binding, place, volume(&[tokens, 2]), outs)?;
-                Ok(Keys { past: 0, causal: true, spans: Some(spans), ..keys })
-            }
-            None => Ok(keys),
-        }
-    }
-
-    /// Returns the first key of a token's sequence.
-    fn first(&self, token: usize) -> usize {
-        self.spans.as_ref().map_or(0, |spans| spans[2 * token].max(0) as usize)
-    }
-
-    /// Returns the keys visible to a token.
-    fn seen(&self, token: usize) -> Range<usize> {
-        let first = self.first(token);
-        let last = match &self.spans {
-            Some(spans) => spans[2 * token + 1].max(0) as usize,
-            None => self.past.saturating_add(token).saturating_add(1),
-        };
-        let end = if self.causal { self.kv_len.min(last) } else { self.kv_len };
-        let start = match self.window {
-            0 => first,
-            window => first.max(last.saturating_sub(window)),
-        };
-        start.min(end)..end
-    }
-}
-
 struct Attention<'a> {
     heads: usize,
     /// Number of heads that share keys and values.
@@ -167,6 +117,8 @@ struct Attention<'a> {
     head_dim: usize,
     keys: Keys<'a>,
     scale: f32,
+    /// Score of a key without a value, for each head.
+    sinks: Option<Input<'a, f32>>,
     /// Whether a row's bits must not depend on the other rows of its tile.
     in_order: bool,
     /// Strides of tokens and heads, in elements.
@@ -225,7 +177,14 @@ struct Tile {
 }
 
 fn attention(call: &Call<'_>) -> Result<()> {
-    let words = call.words::<19>()?;
+    let has_sinks = call.names.iter().any(|(name, _)| *name == "sinks");
+    let (words, sinks_offset) = match has_sinks {
+        true => {
+            let words = call.words::<20>()?;
+            (std::array::from_fn(|i| words[i]), words[19])
+        }
+        false => (call.words::<19>()?, 0),
+    };
     let sizes: [usize; 8] = std::array::from_fn(|i| words[i]);
     let [tokens, heads, kv_heads, head_dim, kv_len, ..] = sizes;
     let out = Sink::new(call, words[17], [tokens, heads, head_dim])?;
@@ -233,7 +192,10 @@ fn attention(call: &Call<'_>) -> Result<()> {
         return Ok(());
     }
     let places = std::array::from_fn(|i| words[8 + i]);
-    let a = Attention::new(call, sizes, places, call.float(18), out.outs())?;
+    let mut a = Attention::new(call, sizes, places, call.float(18), out.outs())?;
+    if let Some(binding) = call.names.iter().position(|(name, _)| *name == "sinks") {
+        a.sinks = Some(call.input_apart(binding, sinks_offset, heads as u64, out.outs())?);
+    }
     let (arch, pool) = (call.context.arch, &call.context.pool);
     let small = (tokens * heads).saturating_mul(kv_len).saturating_mul(head_dim) < 64 << 10;
     let run = |tasks: usize, work: &(dyn Fn(usize) + Sync)| match small {
@@ -289,6 +251,7 @@ impl<'a> Attention<'a> {
             head_dim,
             keys: Keys::new(call, tokens, [kv_len, place, window, causal], outs)?,
             scale,
+            sinks: None,
             in_order: call.in_order,
             q_strides: (qt, qh),
             k_strides: (kt, kh),
@@ -305,8 +268,11 @@ impl<'a> Attention<'a> {
             let row = i.min(tile.rows - 1);
             self.keys.seen(if tile.along_tokens { tile.token + row } else { tile.token })
         });
-        self.tile(arch, tile, &seen, |row, sums, _, total| {
+        self.tile(arch, tile, &seen, |row, sums, largest, total| {
             let (token, head) = tile.place(row);
+            // Infinite where the other keys vanish beside the sink.
+            let sink = self.sinks.as_ref().map_or(0.0, |sinks| (sinks[head] - largest).exp());
+            let total = total + sink;
             let at = (token * self.heads + head) * self.head_dim;
             let factor = if total == 0.0 { 0.0 } else { 1.0 / total };
             let make = |y: &mut [f32]| {

@@ -20,6 +20,7 @@ mod sample;
 mod segments;
 mod softmax;
 mod top_k;
+mod visible_keys;
 
 use super::call::Call;
 use warploom_core::error::Result;
@@ -56,8 +57,10 @@ pub(super) fn find(name: &str) -> Option<KernelFn> {
         "reduce_min" => reduce::reduce_min,
         "rope_interleaved" => rope::rope_interleaved,
         "rope_half" => rope::rope_half,
-        "attn_decode" | "attn_decode_spans" => attention::attn_decode,
-        "attn_prefill" => attention::attn_prefill,
+        "attn_decode" | "attn_decode_spans" | "attn_decode_sinks" | "attn_decode_spans_sinks" => {
+            attention::attn_decode
+        }
+        "attn_prefill" | "attn_prefill_sinks" => attention::attn_prefill,
         "attn_split_kv" | "attn_split_kv_spans" => attention::attn_split_kv,
         "attn_split_kv_reduce" | "attn_split_kv_reduce_spans" => attention::attn_split_kv_reduce,
         "conv2d" => conv::conv2d,

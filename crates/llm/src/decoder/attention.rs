@@ -4,7 +4,7 @@ use super::{Builder, PAST, Place, cache_name};
 use crate::config::HeadNorms;
 use warploom::Result;
 use warploom::graph::{BinaryOp, NodeId, Op, UnaryOp};
-use warploom_core::base::{DType, Dim, Shape};
+use warploom_core::base::{ComputeMode, DType, Dim, Shape};
 
 impl Builder<'_> {
     /// Reshapes `x` `[s, heads * e]` to `[s, heads, e]`.
@@ -73,14 +73,20 @@ impl Builder<'_> {
     ) -> Result<NodeId> {
         let x = match self.architecture.head_norms {
             HeadNorms::Whole => self.norm(layer, &format!("attn_{kind}_norm"), x)?,
-            HeadNorms::None | HeadNorms::Each => x,
+            _ => x,
         };
         let mut x = match self.graph.node(x).shape.rank() {
             2 => self.split_heads(x, heads)?, // [s, heads, e]
             _ => x,
         };
-        if self.architecture.head_norms == HeadNorms::Each {
-            x = self.norm(layer, &format!("attn_{kind}_norm"), x)?;
+        let norm = format!("attn_{kind}_norm");
+        let has_norm = match self.architecture.head_norms {
+            HeadNorms::Each => true,
+            HeadNorms::EachIfPresent => self.has_weight(&format!("blk.{layer}.{norm}.weight")),
+            HeadNorms::None | HeadNorms::Whole => false,
+        };
+        if has_norm {
+            x = self.norm(layer, &norm, x)?;
         }
         if !self.config.rotates(layer) {
             return Ok(x);
@@ -119,8 +125,13 @@ impl Builder<'_> {
             Place::Rows { spans, .. } => (false, Dim::new(0), Some(spans)),
         };
         let (scale, window) = (config.scale(layer), config.window(layer));
-        let op = Op::attention(scale, causal, window, past);
-        let operands: Vec<NodeId> = [q, k, v].into_iter().chain(spans).collect();
+        let sinks = match self.architecture.has_sinks {
+            true => Some(self.weight(&format!("blk.{layer}.attn_sinks.weight"))?), // [h]
+            false => None,
+        };
+        let mode = ComputeMode::F32;
+        let op = Op::Attention { scale, causal, window, past, mode, sinks: sinks.is_some() };
+        let operands: Vec<NodeId> = [q, k, v].into_iter().chain(spans).chain(sinks).collect();
         let a = self.add(format!("blk.{layer}.attention"), op, &operands)?; // [s, h, e]
         let shape = [self.tokens.clone(), (config.heads * config.head_dim).into()];
         let shape = Shape::new(shape);

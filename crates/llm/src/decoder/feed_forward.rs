@@ -1,7 +1,7 @@
 //! The feed-forward network of a layer, or its mixture of experts.
 
 use super::Builder;
-use crate::config::{Activation, Experts, Gate};
+use crate::config::{Activation, Experts, Gate, SharedExpert};
 use warploom::Result;
 use warploom::graph::{BinaryOp, NodeId, Op, ReduceOp, UnaryOp};
 use warploom_core::base::{ComputeMode, Dim, Shape};
@@ -9,7 +9,7 @@ use warploom_core::base::{ComputeMode, Dim, Shape};
 impl Builder<'_> {
     /// Computes `down(activation(gate(h)) * up(h))`, `[s, d]`, from the operand `h`, `[s, d]`.
     pub(super) fn feed_forward(&mut self, layer: usize, h: NodeId) -> Result<NodeId> {
-        if let Some(experts) = &self.config.experts {
+        if let Some(experts) = self.config.experts_of(layer) {
             return self.mixture(layer, experts, h);
         }
         let (gate, up) = match self.architecture.merged {
@@ -20,25 +20,49 @@ impl Builder<'_> {
             }
             false => (self.linear(layer, "ffn_gate", h)?, self.linear(layer, "ffn_up", h)?),
         }; // [s, f]
-        let gate = self.activation(layer, gate)?; // [s, f]
-        let mut y = self.binary(layer, "ffn_gated", BinaryOp::Mul, gate, up)?; // [s, f]
+        let mut y = self.gated(layer, "ffn", gate, up)?; // [s, f]
         if self.architecture.sub_norms {
             y = self.norm(layer, "ffn_sub_norm", y)?;
         }
         self.linear(layer, "ffn_down", y)
     }
 
-    fn activation(&mut self, layer: usize, x: NodeId) -> Result<NodeId> {
-        let (name, op) = match self.architecture.activation {
+    /// Computes `activation(gate) * up`, element by element.
+    fn gated(&mut self, layer: usize, name: &str, gate: NodeId, up: NodeId) -> Result<NodeId> {
+        let (label, op) = match self.architecture.activation {
             Activation::Silu => ("ffn_silu", UnaryOp::Silu),
             Activation::GeluTanh => ("ffn_gelu", UnaryOp::GeluTanh),
             Activation::ReluSquared => ("ffn_relu", UnaryOp::Relu),
+            Activation::ClampedSwiglu => return self.clamped_swiglu(layer, name, gate, up),
         };
-        let y = self.add(format!("blk.{layer}.{name}"), Op::Unary(op), &[x])?;
-        match self.architecture.activation {
-            Activation::ReluSquared => self.binary(layer, "ffn_squared", BinaryOp::Mul, y, y),
-            Activation::Silu | Activation::GeluTanh => Ok(y),
+        let mut y = self.add(format!("blk.{layer}.{label}"), Op::Unary(op), &[gate])?;
+        if self.architecture.activation == Activation::ReluSquared {
+            y = self.binary(layer, "ffn_squared", BinaryOp::Mul, y, y)?;
         }
+        self.binary(layer, &format!("{name}_gated"), BinaryOp::Mul, y, up)
+    }
+
+    /// Computes [`Activation::ClampedSwiglu`] of `gate` times `up` plus 1.
+    fn clamped_swiglu(
+        &mut self,
+        layer: usize,
+        name: &str,
+        gate: NodeId,
+        up: NodeId,
+    ) -> Result<NodeId> {
+        let (most, slope) = (7.0, 1.702);
+        let constant =
+            |b: &mut Self, value: f32| b.graph.constant_f32(Shape::new([1u64]), &[value]);
+        let (high, low, one) = (constant(self, most), constant(self, -most), constant(self, 1.0));
+        let gate = self.binary(layer, "ffn_gate_clamped", BinaryOp::Min, gate, high)?;
+        let up = self.binary(layer, "ffn_up_below", BinaryOp::Min, up, high)?;
+        let up = self.binary(layer, "ffn_up_clamped", BinaryOp::Max, up, low)?;
+        let steep = self.scaled(&format!("blk.{layer}.ffn_steep"), gate, slope)?;
+        let label = format!("blk.{layer}.ffn_sigmoid");
+        let sigmoid = self.add(label, Op::Unary(UnaryOp::Sigmoid), &[steep])?;
+        let gate = self.binary(layer, "ffn_swish", BinaryOp::Mul, gate, sigmoid)?;
+        let up = self.binary(layer, "ffn_up_more", BinaryOp::Add, up, one)?;
+        self.binary(layer, &format!("{name}_gated"), BinaryOp::Mul, gate, up)
     }
 
     /// Computes the weighted sum of the chosen experts' networks, `[s, d]`, from the operand `h`,
@@ -50,30 +74,31 @@ impl Builder<'_> {
         let rows = self.add("", Op::Reshape(rows), &[h])?; // [s, 1, d]
         let gate = self.of_experts(layer, "ffn_gate_exps", rows, ids)?; // [s, a, f]
         let up = self.of_experts(layer, "ffn_up_exps", rows, ids)?; // [s, a, f]
-        let gate = self.activation(layer, gate)?;
-        let y = self.binary(layer, "ffn_gated", BinaryOp::Mul, gate, up)?; // [s, a, f]
+        let y = self.gated(layer, "ffn", gate, up)?; // [s, a, f]
         let y = self.of_experts(layer, "ffn_down_exps", y, ids)?; // [s, a, d]
         let each = Shape::new([s, Dim::from(experts.active), Dim::new(1)]);
         let weights = self.add("", Op::Reshape(each), &[weights])?; // [s, a, 1]
         let y = self.binary(layer, "ffn_weighted", BinaryOp::Mul, y, weights)?;
         let sum = Op::Reduce { op: ReduceOp::Sum, axes: vec![1], keep: false };
         let y = self.add(format!("blk.{layer}.ffn_moe_out"), sum, &[y])?; // [s, d]
-        match experts.shared_feed_forward {
-            Some(_) => {
-                let shared = self.shared_expert(layer, h)?; // [s, d]
+        match &experts.shared {
+            Some(shared) => {
+                let shared = self.shared_expert(layer, shared, h)?; // [s, d]
                 self.binary(layer, "ffn_out", BinaryOp::Add, y, shared)
             }
             None => Ok(y),
         }
     }
 
-    /// Computes the network beside the experts, `[s, d]`, times its gate, `[s, 1]`.
-    fn shared_expert(&mut self, layer: usize, h: NodeId) -> Result<NodeId> {
+    /// Computes the network beside the experts, `[s, d]`, times its gate, `[s, 1]`, if it has one.
+    fn shared_expert(&mut self, layer: usize, shared: &SharedExpert, h: NodeId) -> Result<NodeId> {
         let gate = self.linear(layer, "ffn_gate_shexp", h)?; // [s, f]
         let up = self.linear(layer, "ffn_up_shexp", h)?; // [s, f]
-        let gate = self.activation(layer, gate)?;
-        let y = self.binary(layer, "ffn_shexp_gated", BinaryOp::Mul, gate, up)?; // [s, f]
+        let y = self.gated(layer, "ffn_shexp", gate, up)?; // [s, f]
         let y = self.linear(layer, "ffn_down_shexp", y)?; // [s, d]
+        if !shared.gated {
+            return Ok(y);
+        }
         let weight = self.weight(&format!("blk.{layer}.ffn_gate_inp_shexp.weight"))?; // [d]
         let each = self.binary(layer, "ffn_shexp_logit", BinaryOp::Mul, h, weight)?; // [s, d]
         let sum = Op::Reduce { op: ReduceOp::Sum, axes: vec![1], keep: true };
@@ -87,12 +112,27 @@ impl Builder<'_> {
     fn route(&mut self, layer: usize, experts: &Experts, h: NodeId) -> Result<(NodeId, NodeId)> {
         let name = |what: &str| format!("blk.{layer}.ffn_moe_{what}");
         let logits = self.linear(layer, "ffn_gate_inp", h)?; // [s, experts]
+        if experts.gate == Gate::Softmax && experts.normalised && !experts.has_selection_bias {
+            // The shares of the chosen among all, divided by their sum, are their softmax alone:
+            // three kernels instead of five.
+            let ids = self.add(name("topk"), Op::TopK { k: experts.active }, &[logits])?; // [s, a]
+            let chosen = self.add(name("logits"), Op::TakeAlong, &[logits, ids])?; // [s, a]
+            let weights = self.add(name("weights"), Op::Softmax, &[chosen])?; // [s, a]
+            return Ok((ids, self.scaled(&name("scaled"), weights, experts.scale)?));
+        }
         let gate = match experts.gate {
             Gate::Softmax => Op::Softmax,
             Gate::Sigmoid => Op::Unary(UnaryOp::Sigmoid),
         };
         let all = self.add(name("probs"), gate, &[logits])?; // [s, experts]
-        let ids = self.add(name("topk"), Op::TopK { k: experts.active }, &[all])?; // [s, a]
+        let keys = match experts.has_selection_bias {
+            true => {
+                let bias = self.weight(&format!("blk.{layer}.exp_probs_b.bias"))?; // [experts]
+                self.binary(layer, "ffn_moe_keys", BinaryOp::Add, all, bias)?
+            }
+            false => all,
+        }; // [s, experts]
+        let ids = self.add(name("topk"), Op::TopK { k: experts.active }, &[keys])?; // [s, a]
         let mut weights = self.add(name("weights"), Op::TakeAlong, &[all, ids])?; // [s, a]
         if experts.normalised {
             let sum = Op::Reduce { op: ReduceOp::Sum, axes: vec![1], keep: true };

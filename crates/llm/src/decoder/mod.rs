@@ -297,6 +297,10 @@ impl Builder<'_> {
         weight.ok_or_else(|| Error::invalid(format!("no weight {name:?}")))
     }
 
+    fn has_weight(&self, name: &str) -> bool {
+        self.weights.iter().any(|w| w.name == name)
+    }
+
     fn find_weight(&mut self, name: &str) -> Option<NodeId> {
         let weight = self.weights.iter().find(|w| w.name == name)?;
         let shape = weight.shape.iter().copied().collect();

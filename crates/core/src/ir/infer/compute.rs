@@ -261,6 +261,13 @@ pub(super) fn attention_mode(call: &Call<'_>, mode: ComputeMode) -> Result<()> {
     }
 }
 
+/// Checks the sinks of attention: `[heads]`, `f32`.
+pub(super) fn sinks(call: &Call<'_>, operand: usize) -> Result<()> {
+    call.want(operand, DType::F32)?;
+    call.rank(operand, 1)?;
+    call.equal(&call.shape(operand)[0], &call.shape(0)[1], "sinks and heads")
+}
+
 /// Rule of attention: q `[tokens, heads, head_dim]`, k and v `[kv_len, kv_heads, head_dim]` -> the
 /// shape of q.
 pub(super) fn attention(call: &Call<'_>, scale: f32, window: Option<u32>, past: &Dim) -> Rule {

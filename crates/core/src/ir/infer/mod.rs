@@ -57,10 +57,14 @@ pub fn infer(op: &Op, operands: &[&Node]) -> Result<(Shape, DType)> {
         Op::Pool2d(pool) => compute::pool2d(&call, pool)?,
         Op::RmsNorm { eps } | Op::LayerNorm { eps } => compute::norm(&call, *eps)?,
         Op::Rope { rot_dim, .. } => compute::rope(&call, *rot_dim)?,
-        Op::Attention { scale, causal, window, past, mode } => {
+        Op::Attention { scale, causal, window, past, mode, .. } => {
             compute::attention_mode(&call, *mode)?;
-            if operands.len() == 4 {
+            let [spans, sinks] = op.attention_operands(operands.len());
+            if spans.is_some() {
                 compute::spans(&call, *causal, past)?;
+            }
+            if let Some(sinks) = sinks {
+                compute::sinks(&call, sinks)?;
             }
             compute::attention(&call, *scale, *window, past)?
         }
@@ -156,12 +160,14 @@ impl Call<'_> {
             | Op::Gather { .. }
             | Op::TakeAlong
             | Op::Update { .. } => 2,
-            Op::Attention { .. } if given == 4 => 4,
+            Op::Attention { sinks, .. } => {
+                let least = 3 + usize::from(*sinks);
+                given.clamp(least, least + 1)
+            }
             Op::DeltaRule => 6,
             Op::Select
             | Op::LayerNorm { .. }
             | Op::Rope { .. }
-            | Op::Attention { .. }
             | Op::Scatter
             | Op::ExpertLinear { .. }
             | Op::IndexAdd => 3,

@@ -152,8 +152,14 @@ fn transformers() {
     assert!(check(&mut g, attention(None), &[q, k, bad]).is_err());
     // f16 keys and values allow the f16 mode, never int8.
     let half = g.input("half", shape([past() + s(), Dim::new(3), Dim::new(64)]), DType::F16);
-    let rounded =
-        |mode| Op::Attention { scale: 0.125, causal: true, window: None, past: past(), mode };
+    let rounded = |mode| Op::Attention {
+        scale: 0.125,
+        causal: true,
+        window: None,
+        past: past(),
+        mode,
+        sinks: false,
+    };
     for (mode, keys, fits) in [
         (ComputeMode::F16, half, true),
         (ComputeMode::F16, k, false),

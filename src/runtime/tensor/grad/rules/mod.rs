@@ -70,6 +70,9 @@ pub(super) fn pull_back(call: &Call<'_>) -> Result<Parts> {
             call.only_first(1, "the positions and frequencies of RoPE")?;
             smallvec![Some(g.rope(&x[1], &x[2].neg(), *pairs))]
         }
+        Op::Attention { sinks: true, .. } => {
+            return Err(Error::invalid("attention with sinks has no gradient"));
+        }
         Op::Attention { scale, causal, window, past, .. } => {
             call.only_first(3, "the spans of attention")?;
             let number = past.as_const().and_then(|past| i32::try_from(past).ok());
