@@ -63,6 +63,30 @@ impl Fields {
         }
     }
 
+    /// Takes a flag that may be absent.
+    pub(super) fn optional_flag(&mut self, name: &str) -> Result<Option<bool>, ApiError> {
+        match self.map.get(name) {
+            None | Some(Value::Null) => Ok(None),
+            Some(_) => self.flag(name).map(Some),
+        }
+    }
+
+    /// Takes a field that is an integer from `low` to `high`.
+    pub(super) fn count_to(
+        &mut self,
+        name: &str,
+        low: usize,
+        high: usize,
+    ) -> Result<Option<usize>, ApiError> {
+        match self.map.get(name).and_then(Value::as_u64) {
+            Some(number) if number > high as u64 || number < low as u64 => {
+                let want = format!("an integer from {low} to {high}");
+                Err(self.wrong(name, &want, &number.into()))
+            }
+            _ => self.count(name, low),
+        }
+    }
+
     /// Takes a field that is a number from `low` to `high`.
     pub(super) fn number(
         &mut self,
