@@ -91,7 +91,7 @@ def schema(client):
     legs = []
     for seed in range(4):
         done = client.chat.completions.parse(
-            model=client.name, messages=QUESTION, response_format=Animal, max_tokens=200, seed=seed, temperature=1.0
+            model=client.name, messages=QUESTION, response_format=Animal, max_tokens=300, seed=seed, temperature=1.0
         )
         assert done.choices[0].finish_reason == "stop", done
         animal = done.choices[0].message.parsed
@@ -157,7 +157,9 @@ def free_choice(client):
 
 
 def log_probabilities(client):
-    done = chat(client, logprobs=True, top_logprobs=3, max_tokens=6, temperature=0)
+    # The default of the command is a repetition penalty, which the log probabilities do not include.
+    plain = {"repetition_penalty": 1}
+    done = chat(client, logprobs=True, top_logprobs=3, max_tokens=6, temperature=0, extra_body=plain)
     entries = done.choices[0].logprobs.content
     assert entries and len(entries) <= 6, done
     for entry in entries:
@@ -169,7 +171,9 @@ def log_probabilities(client):
     text = b"".join(bytes(entry.bytes) for entry in entries).decode(errors="replace")
     assert text.startswith(done.choices[0].message.content[:3]), (text, done)
     streamed = []
-    for chunk in chat(client, logprobs=True, top_logprobs=3, max_tokens=6, temperature=0, stream=True):
+    for chunk in chat(
+        client, logprobs=True, top_logprobs=3, max_tokens=6, temperature=0, stream=True, extra_body=plain
+    ):
         for choice in chunk.choices:
             streamed += choice.logprobs.content if choice.logprobs else []
     assert [entry.token for entry in streamed] == [entry.token for entry in entries], streamed
@@ -225,7 +229,7 @@ CHECKS = [
 
 def main():
     binary, *options = sys.argv[1:]
-    with served(binary, "--context", "1024", *options) as url:
+    with served(binary, *options) as url:
         client = openai.OpenAI(base_url=url, api_key="none", max_retries=0, timeout=300)
         client.name = client.models.list().data[0].id
         client.post_json = lambda path, body: client.post(

@@ -61,7 +61,7 @@ def main():
     arguments, options = parser.parse_known_args()
     table = list(schemas())
     checkers = {name: jsonschema.Draft202012Validator(schema, format_checker=jsonschema.FormatChecker()) for name, schema in table}
-    with served(arguments.binary, "--context", "512", "--parallel", "8", *options) as url:
+    with served(arguments.binary, "--parallel", "8", *options) as url:
         with urllib.request.urlopen(url + "/models") as models:
             model = json.load(models)["data"][0]["id"]
         begin, tokens, ended, cut = time.time(), 0, {}, 0
@@ -83,10 +83,14 @@ def main():
                     raise SystemExit(f"{name}, seed {seed}: {text!r}: {error}")
                 ended.setdefault(name, set()).add(text)
         seconds = time.time() - begin
+        with urllib.request.urlopen(url.removesuffix("/v1") + "/metrics") as metrics:
+            lines = dict(line.rsplit(" ", 1) for line in metrics.read().decode().splitlines() if line[0] != "#")
+        masks, masking = (float(lines[f"warploom:constraint_{name}"]) for name in ("masks_total", "seconds_total"))
     for name, texts in ended.items():
         print(f"{name}: {len(texts)} different answers, such as {min(texts, key=len)[:60]}")
     missing = [name for name, _ in table if name not in ended]
     assert not missing, f"no answer ended by itself: {missing}"
+    print(f"{masks:.0f} masks of {1e6 * masking / masks:.0f} us, {100 * masking / seconds:.1f} % of the time; {tokens - masks:.0f} tokens were forced")
     print(f"{arguments.count - cut} answers ended and are valid, {cut} were cut; {tokens} tokens in {seconds:.0f} s")
 
 

@@ -28,6 +28,7 @@ fn an_answer_follows_its_constraint_and_ends_with_it() {
         ("[0-9]{2}", 9, "01", Ended::Stop),
         ("hello", 9, "hello", Ended::Stop),
         ("hello", 3, "hel", Ended::Length),
+        ("hello", 5, "hello", Ended::Stop),
     ] {
         let mut rig = Rig::new(1);
         let ticket = rig.ask(guarded(b"a", most, Guard::new(constraint(pattern))));

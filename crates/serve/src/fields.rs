@@ -56,18 +56,15 @@ impl Fields {
     }
 
     pub(super) fn flag(&mut self, name: &str) -> Result<bool, ApiError> {
-        match self.take(name) {
-            None => Ok(false),
-            Some(Value::Bool(flag)) => Ok(flag),
-            Some(other) => Err(self.wrong(name, "true or false", &other)),
-        }
+        Ok(self.optional_flag(name)?.unwrap_or(false))
     }
 
     /// Takes a flag that may be absent.
     pub(super) fn optional_flag(&mut self, name: &str) -> Result<Option<bool>, ApiError> {
-        match self.map.get(name) {
-            None | Some(Value::Null) => Ok(None),
-            Some(_) => self.flag(name).map(Some),
+        match self.take(name) {
+            None => Ok(None),
+            Some(Value::Bool(flag)) => Ok(Some(flag)),
+            Some(other) => Err(self.wrong(name, "true or false", &other)),
         }
     }
 

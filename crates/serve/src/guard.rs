@@ -51,17 +51,22 @@ enum State {
 /// A guard with its position in an answer.
 #[derive(Debug)]
 pub(super) struct Watch {
-    guard: Guard,
+    /// The constraint for the next marker, if there may be one.
+    next: Option<Constraint>,
+    begin: Begin,
+    repeats: bool,
     state: State,
 }
 
 impl Watch {
     pub(super) fn new(guard: Guard) -> Watch {
-        let state = match guard.begin {
-            Begin::Start => State::On(guard.constraint.clone()),
-            _ => State::Waiting(Vec::new()),
+        let Guard { constraint, begin, repeats } = guard;
+        // A clone copies the lexer's states, so that there is one only if it is needed.
+        let (next, state) = match begin {
+            Begin::Start => (None, State::On(constraint)),
+            _ => (Some(constraint), State::Waiting(Vec::new())),
         };
-        Watch { guard, state }
+        Watch { next, begin, repeats, state }
     }
 
     /// Returns whether the next token is constrained.
@@ -109,9 +114,9 @@ impl Watch {
     /// Leaves a constraint that is complete.
     fn settle(&mut self) {
         if matches!(&self.state, State::On(constraint) if constraint.is_finished()) {
-            self.state = match self.guard.repeats && self.guard.begin != Begin::Start {
-                true => State::Waiting(Vec::new()),
-                false => State::Finished,
+            self.state = match self.next {
+                Some(_) => State::Waiting(Vec::new()),
+                None => State::Finished,
             };
         }
     }
@@ -119,7 +124,7 @@ impl Watch {
     /// Looks for the marker in the text that was seen.
     fn look(&mut self) {
         let State::Waiting(seen) = &mut self.state else { return };
-        let rest = match &self.guard.begin {
+        let rest = match &self.begin {
             Begin::Start => return,
             Begin::After(marker) => {
                 let marker = marker.as_bytes();
@@ -146,13 +151,20 @@ impl Watch {
                 }
             }
         };
-        let mut constraint = self.guard.constraint.clone();
+        let constraint = match self.repeats || !rest.is_empty() {
+            true => self.next.clone(),
+            false => self.next.take(),
+        };
+        let Some(mut constraint) = constraint else { return };
         // Text after the marker in the same token. If it does not follow the grammar, the marker was
         // plain text.
         self.state = match rest.is_empty() || constraint.accept_text(&rest) {
             true => State::On(constraint),
             false => State::Waiting(rest),
         };
+        if self.is_on() && !self.repeats {
+            self.next = None;
+        }
         self.settle();
     }
 }

@@ -53,6 +53,8 @@ pub(super) struct Metrics {
     stopped: AtomicU64,
     too_long: AtomicU64,
     failed: AtomicU64,
+    masks: AtomicU64,
+    mask_nanos: AtomicU64,
     first_token: Times,
     whole: Times,
 }
@@ -80,6 +82,13 @@ impl Metrics {
         self.failed.fetch_add(1, Ordering::Relaxed);
     }
 
+    /// Counts the mask of one token and the time for it.
+    pub(super) fn masked(&self, time: Duration) {
+        let nanos = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+        self.masks.fetch_add(1, Ordering::Relaxed);
+        self.mask_nanos.fetch_add(nanos, Ordering::Relaxed);
+    }
+
     /// Returns the text for Prometheus.
     pub(super) fn text(&self, queue: &Queue) -> String {
         let mut out = String::new();
@@ -103,11 +112,16 @@ impl Metrics {
                 &self.cached_tokens,
             ),
             ("warploom:request_failure_total", "Answers that failed.", &self.failed),
+            ("warploom:constraint_masks_total", "Tokens chosen under a constraint.", &self.masks),
         ];
         for (name, help, value) in totals {
             let value = value.load(Ordering::Relaxed);
             let _ = write!(out, "# HELP {name} {help}\n# TYPE {name} counter\n{name} {value}\n");
         }
+        let name = "warploom:constraint_seconds_total";
+        let seconds = self.mask_nanos.load(Ordering::Relaxed) as f64 / 1e9;
+        let help = "Time for the masks of constraints.";
+        let _ = write!(out, "# HELP {name} {help}\n# TYPE {name} counter\n{name} {seconds}\n");
         let name = "vllm:request_success_total";
         let _ = write!(out, "# HELP {name} Complete answers.\n# TYPE {name} counter\n");
         for (reason, value) in [("stop", &self.stopped), ("length", &self.too_long)] {
@@ -133,6 +147,7 @@ mod tests {
             metrics.begin(Duration::from_millis(millis));
         }
         metrics.failed();
+        metrics.masked(Duration::from_micros(1500));
         let text = metrics.text(&Queue::new(1));
         for line in [
             "vllm:time_to_first_token_seconds_bucket{le=\"0.005\"} 1",
@@ -143,6 +158,8 @@ mod tests {
             "vllm:time_to_first_token_seconds_sum 400.01",
             "vllm:num_requests_running 0",
             "warploom:request_failure_total 1",
+            "warploom:constraint_masks_total 1",
+            "warploom:constraint_seconds_total 0.0015",
             "vllm:request_success_total{finished_reason=\"stop\"} 0",
         ] {
             assert!(text.lines().any(|found| found == line), "{line}: {text}");

@@ -1,9 +1,11 @@
 //! A request that occupies a sequence: its sampler, its constraint and its text.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use super::guard::Watch;
 use super::logits::{LogProbs, Logprob};
+use super::metrics::Metrics;
 use super::queue::{Failure, Job, Pending, Piece};
 use super::sequences::Sequences;
 use warploom::{Error, Result};
@@ -30,14 +32,14 @@ pub(super) enum After {
     More,
     /// A stop string was found; the text before it has been sent.
     Stopped,
-    /// The constraint is complete.
+    /// The constraint is complete, once the tokens are written that it forced.
     Complete,
 }
 
 impl Running {
-    pub(super) fn new(pending: Pending, sampler: Sampler, cached: usize) -> Running {
+    pub(super) fn new(mut pending: Pending, sampler: Sampler, cached: usize) -> Running {
         Running {
-            watch: pending.job.guard.clone().map(Watch::new),
+            watch: pending.job.guard.take().map(Watch::new),
             stops: StopStrings::new(pending.job.stop.clone()),
             text: Utf8Stream::new(),
             pending,
@@ -73,6 +75,7 @@ impl Running {
         logits: &mut [f32],
         tokens: &[u32],
         steps: &impl Sequences,
+        metrics: &Metrics,
     ) -> Result<(u32, Option<Logprob>), Failure> {
         let at = |error: Error| Failure::Model(error.context(format!("position {}", tokens.len())));
         let probs = self.job().logprobs.map(|top| (LogProbs::new(logits), top));
@@ -82,8 +85,10 @@ impl Running {
             let answer = tokens.get(self.job().prompt.len()..).unwrap_or_default();
             self.job().edits.apply(logits, answer).map_err(Failure::Request)?;
         }
-        if let Some(watch) = &mut self.watch {
+        if let Some(watch) = self.watch.as_mut().filter(|watch| watch.is_on()) {
+            let begin = Instant::now();
             watch.mask(logits).map_err(Failure::Grammar)?;
+            metrics.masked(begin.elapsed());
         }
         let token = self.sampler.sample(logits, tokens).map_err(at)?;
         let bytes = |token: u32| steps.bytes_of(token).unwrap_or_default().to_vec();
@@ -137,11 +142,6 @@ impl Running {
             (Some(watch), None) => watch.accept_forced().map_err(Failure::Grammar),
             _ => Ok(Vec::new()),
         }
-    }
-
-    /// Returns whether the constraint is complete.
-    pub(super) fn is_complete(&self) -> bool {
-        self.watch.as_ref().is_some_and(Watch::is_finished)
     }
 
     /// Sends the text that was held back; returns whether it contains a stop string.

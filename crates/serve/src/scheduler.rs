@@ -254,7 +254,9 @@ impl<S: Sequences> Scheduler<S> {
                 let token = next.token.map_err(|why| Failure::Model(why.at(position)));
                 token.map(|token| (token, None))
             }
-            Given::Logits(logits) => running.pick(logits, &slot.tokens, &self.steps),
+            Given::Logits(logits) => {
+                running.pick(logits, &slot.tokens, &self.steps, &self.queue.metrics)
+            }
         };
         let done = chosen.and_then(|(token, logprob)| self.append_all(index, token, logprob));
         if let Err(failure) = done {
@@ -274,26 +276,24 @@ impl<S: Sequences> Scheduler<S> {
         token: u32,
         logprob: Option<Logprob>,
     ) -> Result<(), Failure> {
-        self.append(index, token, logprob, false)?;
+        self.append(index, token, logprob, None)?;
         let Some(running) = &mut self.slots[index].running else { return Ok(()) };
         let forced = running.forced()?;
-        let is_complete = running.is_complete();
-        for token in forced {
-            self.append(index, token, None, true)?;
-        }
-        if is_complete && self.slots[index].running.is_some() {
-            self.finish(index, Ended::Stop);
+        let count = forced.len();
+        for (number, token) in forced.into_iter().enumerate() {
+            self.append(index, token, None, Some(count - number - 1))?;
         }
         Ok(())
     }
 
-    /// Appends a token to an answer, and ends the answer if due.
+    /// Appends a token to an answer, and ends the answer if due. `forced` is the number of forced
+    /// tokens that follow a forced one.
     fn append(
         &mut self,
         index: usize,
         token: u32,
         logprob: Option<Logprob>,
-        is_forced: bool,
+        forced: Option<usize>,
     ) -> Result<(), Failure> {
         let slot = &mut self.slots[index];
         let Some(running) = &mut slot.running else { return Ok(()) };
@@ -303,17 +303,16 @@ impl<S: Sequences> Scheduler<S> {
         }
         running.written += 1;
         let ends = self.steps.is_stop(token) && !running.pending.job.ignore_end;
-        if ends && !is_forced {
+        if ends && forced.is_none() {
             self.finish(index, Ended::Stop);
             return Ok(());
         }
         slot.tokens.push(token);
         let bytes = self.steps.bytes_of(token).map_err(Failure::Device)?;
         let most = running.written >= running.pending.job.max_tokens;
-        match running.write(token, bytes, logprob, is_forced)? {
+        match running.write(token, bytes, logprob, forced.is_some())? {
             After::Stopped => self.end(index, Ended::Stop),
-            // Forced tokens may still follow in the text of a complete answer.
-            After::Complete if !is_forced => self.finish(index, Ended::Stop),
+            After::Complete if forced.unwrap_or(0) == 0 => self.finish(index, Ended::Stop),
             _ if most || slot.tokens.len() > self.steps.context() => {
                 self.finish(index, Ended::Length);
             }

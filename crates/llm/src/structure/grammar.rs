@@ -9,9 +9,15 @@ use warploom::{Error, Result};
 pub const MAX_GRAMMAR: usize = 512 << 10;
 /// Maximum nesting of brackets in an expression or a Lark grammar.
 const MAX_NESTING: usize = 100;
-/// White space between the tokens of JSON. It is bounded, because small models may repeat it without
-/// an end.
-const WHITE_SPACE: &str = r"[\x20\x0A\x09]{1,32}";
+/// White space that may stand between two tokens of JSON: one space. Small models would otherwise
+/// repeat it up to any bound.
+const WHITE_SPACE: &str = r"\x20";
+/// Maximum number of `pattern`s in a schema that may require several of them at once: the compiler
+/// needs time that is exponential in their number, which its limits do not cover. 20 took 4 seconds.
+const MAX_JOINED_PATTERNS: usize = 12;
+/// Maximum number of keys of `patternProperties`, which the compiler compares in pairs.
+const MAX_PATTERN_KEYS: usize = 64;
+
 /// Key by which a schema sets options of the compiler.
 const OPTIONS: &str = "x-guidance";
 
@@ -83,8 +89,60 @@ fn schema(text: &str) -> Result<Value> {
     if map.contains_key(OPTIONS) {
         return Err(Error::invalid(format!("the keyword {OPTIONS} is not supported")));
     }
+    let mut patterns = Patterns::default();
+    map.iter().for_each(|(_, value)| patterns.count(value));
+    patterns.count_object(&map);
+    patterns.check()?;
     map.insert(OPTIONS.into(), json!({ "whitespace_pattern": WHITE_SPACE }));
     Ok(Value::Object(map))
+}
+
+/// The regular expressions of a schema.
+#[derive(Default)]
+struct Patterns {
+    patterns: usize,
+    keys: usize,
+    /// Whether several patterns may apply to one string.
+    joined: bool,
+}
+
+impl Patterns {
+    fn count(&mut self, value: &Value) {
+        match value {
+            Value::Array(items) => items.iter().for_each(|item| self.count(item)),
+            Value::Object(map) => {
+                self.count_object(map);
+                map.values().for_each(|value| self.count(value));
+            }
+            _ => {}
+        }
+    }
+
+    fn count_object(&mut self, map: &serde_json::Map<String, Value>) {
+        self.patterns += usize::from(map.get("pattern").is_some_and(Value::is_string));
+        let keys = map.get("patternProperties").and_then(Value::as_object);
+        self.keys += keys.map_or(0, serde_json::Map::len);
+        let applied = ["pattern", "allOf", "anyOf", "oneOf", "$ref"];
+        let applied = applied.iter().filter(|name| map.contains_key(**name)).count();
+        self.joined |= applied > 1 || map.contains_key("allOf");
+    }
+
+    fn check(&self) -> Result<()> {
+        if self.joined && self.patterns > MAX_JOINED_PATTERNS {
+            return Err(Error::invalid(format!(
+                "{} keywords pattern together with allOf or the like, the limit is \
+                 {MAX_JOINED_PATTERNS}",
+                self.patterns
+            )));
+        }
+        if self.keys > MAX_PATTERN_KEYS {
+            return Err(Error::invalid(format!(
+                "{} keys of patternProperties, the limit is {MAX_PATTERN_KEYS}",
+                self.keys
+            )));
+        }
+        Ok(())
+    }
 }
 
 /// Refuses brackets that are nested deeply, whether or not they are in a literal.

@@ -136,7 +136,7 @@ fn values_that_ask_for_nothing_are_taken() {
         "\"frequency_penalty\":0,\"presence_penalty\":0.0,\"tools\":[],\"tool_choice\":\"none\"",
         "\"response_format\":{\"type\":\"text\"},\"modalities\":[\"text\"],\"functions\":[]",
         "\"reasoning_effort\":\"medium\",\"verbosity\":\"medium\",\"service_tier\":\"auto\"",
-        "\"parallel_tool_calls\":true,\"prompt_cache_key\":\"k\",\"user\":\"u\",\"metadata\":{}",
+        "\"parallel_tool_calls\":null,\"prompt_cache_key\":\"k\",\"user\":\"u\",\"metadata\":{}",
         "\"max_tokens\":null,\"stop\":null,\"n\":null,\"seed\":null,\"tools\":null,\"stream\":null",
     ] {
         assert_eq!(refused(&with(fields)), "", "{fields}");

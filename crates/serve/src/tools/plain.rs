@@ -57,10 +57,7 @@ fn introduction(tools: &[Tool]) -> String {
     let list: Vec<&str> = tools.iter().map(|tool| tool.json.as_str()).collect();
     let (list, start, end) = (list.join("\n"), HERMES.start, HERMES.end);
     format!(
-        "# Tools\n\nYou may call one or more functions to assist with the user query.\n\nYou are \
-         provided with function signatures within <tools></tools> XML tags:\n<tools>\n{list}\n\
-         </tools>\n\nFor each function call, return a json object with function name and arguments \
-         within {start}{end} XML tags:\n{start}\n{{\"name\": <function-name>, \"arguments\": \
-         <args-json-object>}}\n{end}"
+        "You may call functions. Their signatures:\n<tools>\n{list}\n</tools>\nTo call a function, \
+         write:\n{start}\n{{\"name\": <function-name>, \"arguments\": <args-json-object>}}\n{end}"
     )
 }
