@@ -10,6 +10,7 @@ import argparse
 import concurrent.futures
 import json
 import time
+import urllib.error
 import urllib.request
 
 import jsonschema
@@ -33,7 +34,7 @@ def schemas():
     yield "definitions", {"$defs": {"point": {"type": "object", "properties": {"x": {"type": "integer"}, "y": {"type": "integer"}}, "required": ["x", "y"], "additionalProperties": False}}, "type": "array", "items": {"$ref": "#/$defs/point"}, "minItems": 1, "maxItems": 2}
     yield "number range", {"type": "object", "properties": {"p": {"type": "number", "minimum": 0.25, "maximum": 0.75}, "m": {"type": "integer", "multipleOf": 5, "minimum": 0, "maximum": 100}}, "required": ["p", "m"], "additionalProperties": False}
     yield "map", {"type": "object", "patternProperties": {"^k[0-9]$": {"type": "boolean"}}, "additionalProperties": False, "minProperties": 1, "maxProperties": 2}
-    yield "all of", {"allOf": [{"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]}, {"properties": {"b": {"type": "boolean"}}, "required": ["b"], "additionalProperties": {"type": "null"}}], "maxProperties": 2}
+    yield "all of", {"allOf": [{"type": "object", "properties": {"a": {"type": "integer"}, "b": True}, "required": ["a"], "additionalProperties": False}, {"properties": {"b": {"type": "boolean"}}, "required": ["b"]}]}
     yield "tree", {"$defs": {"node": {"type": "object", "properties": {"v": {"type": "integer", "minimum": 0, "maximum": 9}, "next": {"anyOf": [{"type": "null"}, {"$ref": "#/$defs/node"}]}}, "required": ["v", "next"], "additionalProperties": False}}, "$ref": "#/$defs/node"}
     yield "unicode", {"type": "string", "minLength": 1, "maxLength": 5}
 
@@ -48,8 +49,11 @@ def ask(url, model, schema, seed):
         "response_format": {"type": "json_schema", "json_schema": {"name": "x", "schema": schema}},
     }
     request = urllib.request.Request(url + "/chat/completions", json.dumps(body).encode(), {"content-type": "application/json"})
-    with urllib.request.urlopen(request, timeout=600) as answer:
-        answer = json.load(answer)
+    try:
+        with urllib.request.urlopen(request, timeout=600) as answer:
+            answer = json.load(answer)
+    except urllib.error.HTTPError as error:
+        raise SystemExit(f"{json.dumps(schema)}: {error.read().decode()}")
     choice = answer["choices"][0]
     return choice["message"]["content"], choice["finish_reason"], answer["usage"]["completion_tokens"]
 

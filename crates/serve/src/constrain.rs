@@ -56,7 +56,8 @@ impl Plan {
             (true, "") => Begin::AfterFirst(job.calls(&[]).marker().into()),
             (true, _) => Begin::After(job.calls(&[]).marker().into()),
         };
-        let repeats = is_free && wanted.parallel && !format.start.is_empty();
+        let has_marker_each = !format.start.is_empty() && !format.is_list();
+        let repeats = is_free && wanted.parallel && has_marker_each;
         Ok(Some(Guard::new(constraint).begin(begin).repeats(repeats)))
     }
 }
@@ -93,7 +94,7 @@ impl Compile<'_> {
             format: self.format,
             tools: self.tools,
             loose,
-            parallel: self.wanted.parallel && !self.is_free,
+            parallel: self.wanted.parallel && (!self.is_free || self.format.is_list()),
             after_marker: self.is_free,
             controls: &self.shared.controls,
         }

@@ -156,8 +156,8 @@ impl Watch {
             false => self.next.take(),
         };
         let Some(mut constraint) = constraint else { return };
-        // Text after the marker in the same token. If it does not follow the grammar, the marker was
-        // plain text.
+        // Text after the marker in the same token. If it does not follow the grammar, the marker
+        // was plain text.
         self.state = match rest.is_empty() || constraint.accept_text(&rest) {
             true => State::On(constraint),
             false => State::Waiting(rest),

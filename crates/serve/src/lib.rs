@@ -1,9 +1,10 @@
 //! An OpenAI-compatible HTTP endpoint over the sequences of one session.
 //!
-//! `connection` reads requests within the limits, `request` checks them, `prepare` makes jobs of them
-//! and `routes` answers them; each connection has its own thread. `tools` knows the formats of tool
-//! calls, `constrain` and `grammars` compile what an answer must follow. `queue` passes jobs to the single thread of the `scheduler`,
-//! which is independent of HTTP and can be used without it.
+//! `connection` reads requests within the limits, `request` checks them, `prepare` makes jobs of
+//! them and `routes` answers them; each connection has its own thread. `tools` knows the formats of
+//! tool calls, `constrain` and `grammars` compile what an answer must follow. `queue` passes jobs
+//! to the single thread of the `scheduler`, which is independent of HTTP and can be used without
+//! it.
 //!
 //! Clients are untrusted: sizes, times, connections and the queue are bounded, a text that cannot
 //! fit the context is refused before it is encoded, and only one request at a time is parsed. There

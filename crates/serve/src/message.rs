@@ -1,10 +1,11 @@
 //! Parses the messages of a conversation, which clients write or send back from earlier answers.
 //!
 //! `role`, `content` and `tool_calls` are read, in the message of a tool also `tool_call_id` and
-//! `name`, and in that of the assistant also `reasoning_content` or `reasoning`. A field that contains more input for the model (`images`, `audio`) or changes the
-//! request (`prefix`) is refused by name unless it is empty. All other fields are meant for other
-//! programs (`id`, `cache_control`, `annotations`) and are ignored. A part of
-//! `content` must be text, and its other fields are ignored.
+//! `name`, and in that of the assistant also `reasoning_content` or `reasoning`. A field that
+//! contains more input for the model (`images`, `audio`) or changes the request (`prefix`) is
+//! refused by name unless it is empty. All other fields are meant for other programs (`id`,
+//! `cache_control`, `annotations`) and are ignored. A part of `content` must be text, and its other
+//! fields are ignored.
 
 use serde_json::Value;
 

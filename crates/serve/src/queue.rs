@@ -35,7 +35,8 @@ pub struct Job {
     pub logprobs: Option<usize>,
     /// Whether the answer goes on after the model's end tokens.
     pub ignore_end: bool,
-    /// Control tokens that appear in the text, with the text for each. All others stand for no text.
+    /// Control tokens that appear in the text, with the text for each. All others stand for no
+    /// text.
     pub shown: Arc<HashMap<u32, Arc<str>>>,
 }
 

@@ -1,7 +1,7 @@
 //! Reads one call from text that arrives in pieces.
 //!
-//! As soon as the name is known, the arguments are passed on as they arrive. A call in another order
-//! of keys, or with arguments that are no object, is read when it is whole.
+//! As soon as the name is known, the arguments are passed on as they arrive. A call in another
+//! order of keys, or with arguments that are no object, is read when it is whole.
 
 use serde_json::Value;
 

@@ -124,9 +124,12 @@ impl Calls<'_> {
 
     /// Returns the schema of a tool's arguments, which is one of an object.
     fn schema(&self, index: usize, tool: &Tool) -> Result<Value> {
-        let any = || json!({ "type": "object" });
-        let schema = tool.parameters.as_ref().filter(|_| self.loose.get(index) != Some(&true));
-        let mut schema = schema.cloned().unwrap_or_else(any);
+        let mut schema = match &tool.parameters {
+            _ if self.loose.get(index) == Some(&true) => json!({ "type": "object" }),
+            Some(schema) => schema.clone(),
+            // As in the OpenAI API, a function without parameters has none.
+            None => json!({ "type": "object", "additionalProperties": false }),
+        };
         let Some(map) = schema.as_object_mut() else {
             return Err(Error::invalid("a schema must be an object"));
         };

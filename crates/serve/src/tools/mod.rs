@@ -1,8 +1,8 @@
 //! Tool calls: the formats in which models write them, as a table, and what follows from it.
 //!
-//! `grammar` constrains an answer to calls in a format, `call` reads a call from text as it arrives,
-//! `split` separates an answer into reasoning, content and calls, and `plain` writes tools and calls
-//! as ordinary messages for templates that know none.
+//! `grammar` constrains an answer to calls in a format, `call` reads a call from text as it
+//! arrives, `split` separates an answer into reasoning, content and calls, and `plain` writes tools
+//! and calls as ordinary messages for templates that know none.
 
 mod call;
 pub(super) mod grammar;
@@ -20,7 +20,7 @@ pub(super) use split::{Delta, Splitter, Thoughts};
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Tool {
     pub(super) name: String,
-    /// Schema of the arguments; `None` allows any object.
+    /// Schema of the arguments; `None` if there are none.
     pub(super) parameters: Option<Value>,
     /// Whether a schema that cannot be followed is an error.
     pub(super) strict: bool,
@@ -101,9 +101,15 @@ static FORMATS: [Format; 5] = [
 ];
 
 impl Format {
-    /// Returns the format of a chat template that knows tools; `None` if none of the table is in it.
+    /// Returns the format of a chat template that knows tools; `None` if none of the table is in
+    /// it.
     pub(super) fn of_template(source: &str) -> Option<&'static Format> {
         FORMATS.iter().find(|format| format.known_by.iter().all(|text| source.contains(text)))
+    }
+
+    /// Returns whether all calls of an answer follow one marker.
+    pub(super) fn is_list(&self) -> bool {
+        matches!(self.body, Body::List(_))
     }
 
     /// Yields the texts that may be control tokens, whose text must be visible to be found.

@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 use super::grammar::Calls;
 use super::*;
 use warploom_llm::chat::{Message, Role, ToolCall};
+use warploom_llm::structure::{Grammar, Structure};
 
 fn tool(name: &str, parameters: Value) -> Tool {
     let json =
@@ -314,6 +315,80 @@ fn grammars_name_what_cannot_be_written() {
     let wrong = [tool("f", json!({"type": "array"}))];
     let error = lark(hermes(), &wrong, false).unwrap_err().to_string();
     assert!(error.contains("type must be \"object\", is \"array\""), "{error}");
+}
+
+/// The compiler accepts the grammar of each format, which accepts calls and refuses others.
+#[test]
+fn grammars_accept_the_calls_of_their_format() {
+    let structure = Structure::new(&crate::tests::byte_tokenizer()).unwrap();
+    let compile = |format: &'static Format, after_marker: bool, parallel: bool| {
+        let (tools, controls) = (tools(), HashMap::new());
+        let loose = [false, false];
+        let calls = Calls {
+            format,
+            tools: &tools,
+            loose: &loose,
+            parallel,
+            after_marker,
+            controls: &controls,
+        };
+        structure.compile(&Grammar::Lark(calls.lark().unwrap())).unwrap()
+    };
+    let xml = "\n<function=weather>\n<parameter=city>\nK <b>\n\n</parameter>\n<parameter=days>\n3\n\
+               </parameter>\n</function>\n</tool_call>";
+    // The template; the marker and a call after it; another call; what is wrong.
+    let rows = [
+        (
+            "<tool_call>",
+            "<tool_call>",
+            "\n{\"name\": \"weather\", \"arguments\": {\"city\": \"K\"}}\n</tool_call>",
+            "\n<tool_call>\n{\"name\": \"now\", \"arguments\": {}}\n</tool_call>",
+            "\n{\"name\": \"weather\", \"arguments\": {\"days\": 1}}\n</tool_call>",
+        ),
+        (
+            "[TOOL_CALLS]",
+            "[TOOL_CALLS]",
+            " [{\"name\": \"weather\", \"arguments\": {\"city\": \"K\"}}]",
+            "",
+            " [{\"name\": \"weather\", \"arguments\": 1}]",
+        ),
+        (
+            "[TOOL_CALLS][ARGS]",
+            "[TOOL_CALLS]",
+            "weather[ARGS]{\"city\": \"K\", \"days\": 2}",
+            "[TOOL_CALLS]now[ARGS]{}",
+            "winter[ARGS]{}",
+        ),
+        (
+            "<tool_call><function=<parameter=",
+            "<tool_call>",
+            xml,
+            "\n<tool_call>\n<function=now>\n</function>\n</tool_call>",
+            "\n<function=weather>\n<parameter=days>\nmany\n</parameter>\n</function>\n</tool_call>",
+        ),
+        (
+            "python_tag \"parameters\"",
+            "{\"name\": \"",
+            "weather\", \"parameters\": {\"city\": \"K\"}}",
+            "",
+            "weather\", \"parameters\": {}}",
+        ),
+    ];
+    for (template, marker, call, more, wrong) in rows {
+        let format = format(template);
+        for (text, after_marker) in [(format!("{marker}{call}"), false), (call.to_owned(), true)] {
+            let mut constraint = compile(format, after_marker, false);
+            assert!(constraint.accept_text(text.as_bytes()), "{text}");
+            assert!(constraint.may_end() && constraint.is_finished(), "{text}");
+            // What the grammar allows is read as a call.
+            let whole = format!("{marker}{call}");
+            assert_eq!(split(Thoughts::None, Some(format), &whole).calls[0].0, "weather");
+        }
+        assert!(!compile(format, true, false).accept_text(wrong.as_bytes()), "{wrong}");
+        let mut several = compile(format, false, true);
+        let text = format!("{marker}{call}{more}");
+        assert!(several.accept_text(text.as_bytes()) && several.may_end(), "{text}");
+    }
 }
 
 #[test]
