@@ -102,7 +102,7 @@ impl Choice {
 
     /// Takes a part of the answer that is no failure; returns what is new.
     pub(super) fn take(&mut self, piece: Piece) -> Vec<Delta> {
-        let deltas = match piece {
+        match piece {
             Piece::Started | Piece::Failed(_) => Vec::new(),
             Piece::Logprob(logprob) => {
                 if let Some(list) = &mut self.logprobs {
@@ -118,8 +118,7 @@ impl Choice {
                 self.done = Some(done);
                 self.splitter.as_mut().map_or(Vec::new(), Splitter::finish)
             }
-        };
-        deltas
+        }
     }
 
     /// Appends a part to the answer. A call gets its id here.

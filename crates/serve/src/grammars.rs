@@ -40,7 +40,7 @@ impl Grammars {
         let constraint = structure.compile(grammar)?;
         let mut kept = self.kept.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         kept.retain(|(other, _)| *other != key);
-        kept.push_front((key, constraint.clone()));
+        kept.push_front((key, constraint.unshared()));
         kept.truncate(KEPT);
         Ok(constraint)
     }
@@ -49,7 +49,7 @@ impl Grammars {
         let mut kept = self.kept.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         let at = kept.iter().position(|(other, _)| *other == key)?;
         let entry = kept.remove(at)?;
-        let constraint = entry.1.clone();
+        let constraint = entry.1.unshared();
         kept.push_front(entry);
         Some(constraint)
     }

@@ -61,7 +61,6 @@ pub(super) struct Watch {
 impl Watch {
     pub(super) fn new(guard: Guard) -> Watch {
         let Guard { constraint, begin, repeats } = guard;
-        // A clone copies the lexer's states, so that there is one only if it is needed.
         let (next, state) = match begin {
             Begin::Start => (None, State::On(constraint)),
             _ => (Some(constraint), State::Waiting(Vec::new())),

@@ -5,22 +5,29 @@ use llguidance::Matcher;
 use super::first_line;
 use warploom::{Error, Result};
 
-/// A compiled grammar with its position in an answer. A clone is independent.
+/// A compiled grammar with its position in an answer. A clone has its own position and shares the
+/// states of the lexer, which are made as they are needed; [`Constraint::unshared`] copies them too.
 pub struct Constraint {
-    matcher: Matcher,
+    matcher: Box<Matcher>,
 }
 
 warploom_core::base::debug_as!(Constraint, |this| finished: this.is_finished());
 
 impl Clone for Constraint {
     fn clone(&self) -> Constraint {
-        Constraint { matcher: self.matcher.deep_clone() }
+        Constraint { matcher: self.matcher.clone() }
     }
 }
 
 impl Constraint {
     pub(super) fn new(matcher: Matcher) -> Constraint {
-        Constraint { matcher }
+        Constraint { matcher: Box::new(matcher) }
+    }
+
+    /// Returns a copy that shares nothing, so that the lexer of this constraint does not grow with
+    /// that of the copy.
+    pub fn unshared(&self) -> Constraint {
+        Constraint { matcher: Box::new(self.matcher.deep_clone()) }
     }
 
     /// Sets the logits of all tokens that may not follow to minus infinity. A token that ends the

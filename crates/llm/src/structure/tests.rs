@@ -52,13 +52,15 @@ fn masks_allow_what_may_follow() {
     constraint.accept(97).unwrap();
     assert_eq!(allowed(&mut constraint), [98, 99]);
     assert!(!constraint.may_end());
-    let mut other = constraint.clone();
+    let (mut other, mut third) = (constraint.clone(), constraint.unshared());
     constraint.accept(98).unwrap();
     assert!(constraint.is_finished() && constraint.may_end());
     assert_eq!(allowed(&mut constraint), [261]);
     // A clone has its own position.
-    other.accept(99).unwrap();
-    assert!(other.is_finished());
+    for other in [&mut other, &mut third] {
+        other.accept(99).unwrap();
+        assert!(other.is_finished());
+    }
     let mut wrong = structure().compile(&Grammar::Regex("a".into())).unwrap();
     assert!(wrong.accept(98).is_err());
 }

@@ -42,6 +42,9 @@ fn parts(deltas: Vec<Delta>) -> Parts {
     parts
 }
 
+/// A format, an answer, its content and its calls.
+type Row = (&'static Format, &'static str, &'static str, Vec<(String, String)>);
+
 /// Separates a text, in pieces of several sizes, which must not matter.
 fn split(thoughts: Thoughts, format: Option<&'static Format>, text: &str) -> Parts {
     let run = |size: usize| {
@@ -154,7 +157,7 @@ fn calls_of_the_other_formats_are_found() {
     let list = format("[TOOL_CALLS]");
     let named = format("[TOOL_CALLS][ARGS]");
     let xml = format("<tool_call><function=<parameter=");
-    let rows: Vec<(&'static Format, &str, &str, Vec<(String, String)>)> = vec![
+    let rows: Vec<Row> = vec![
         (
             llama,
             "{\"name\": \"weather\", \"parameters\": {\"city\": \"}\"}}",
