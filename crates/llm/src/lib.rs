@@ -55,9 +55,10 @@
 //! weights to the device. `session` keeps weights and KV cache there and replays a plan for each
 //! step; `step` is its interface, `batch` decodes several sequences at once, `device_sampling`
 //! chooses the next token, `run_ahead` decodes several tokens without a host round trip. `generate`
-//! continues a prompt, `stop` finds strings that end a text, `chat` answers messages, `perplexity`
-//! measures how well the model predicts a text. `huggingface` presents a folder of safetensors as a
-//! GGUF file, and `quantize` writes a GGUF file with quantised weights.
+//! continues a prompt, `stop` finds strings that end a text, `structure` (feature `structure`)
+//! constrains answers to a JSON schema or a grammar, `chat` answers messages, `perplexity` measures
+//! how well the model predicts a text. `huggingface` presents a folder of safetensors as a GGUF file,
+//! and `quantize` writes a GGUF file with quantised weights.
 
 mod architecture;
 mod batch;
@@ -100,6 +101,8 @@ mod shape_buckets;
 pub mod shapes;
 mod step;
 mod stop;
+#[cfg(all(not(target_arch = "wasm32"), feature = "structure"))]
+pub mod structure;
 pub mod tokenizer;
 #[cfg(any(not(target_arch = "wasm32"), feature = "tokenizer-json"))]
 mod tokenizer_json;

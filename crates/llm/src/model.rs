@@ -23,7 +23,7 @@ const GROUPED: usize = 2048;
 pub struct Model {
     file: Gguf,
     config: Config,
-    tokenizer: Tokenizer,
+    tokenizer: Arc<Tokenizer>,
     weights: Vec<Weight>,
 }
 
@@ -85,7 +85,7 @@ impl Model {
                 config.vocabulary
             )));
         }
-        let tokenizer = Tokenizer::from_gguf(&file)?;
+        let tokenizer = Arc::new(Tokenizer::from_gguf(&file)?);
         Ok(Arc::new(Model { file, config, tokenizer, weights }))
     }
 
@@ -101,6 +101,11 @@ impl Model {
 
     /// Returns the tokenizer.
     pub fn tokenizer(&self) -> &Tokenizer {
+        &self.tokenizer
+    }
+
+    /// Returns the tokenizer, to be kept without the model.
+    pub fn shared_tokenizer(&self) -> &Arc<Tokenizer> {
         &self.tokenizer
     }
 

@@ -170,6 +170,11 @@ impl Tokenizer {
         self.stops.contains(&id)
     }
 
+    /// Yields the tokens at which generation ends, in no order.
+    pub fn stop_tokens(&self) -> impl Iterator<Item = u32> + '_ {
+        self.stops.iter().copied()
+    }
+
     /// Returns the bytes that a token stands for, which may be only a part of a character. Empty
     /// for control and unknown tokens.
     ///
@@ -256,17 +261,28 @@ impl Tokenizer {
                     Some(_) => behind_space(text, from),
                     None => from,
                 };
-                self.encode_vocabulary(text, from, marks, parse_special)
+                self.encode_vocabulary(text, from, marks, parse_special, false)
             }
         }
     }
 
+    /// Converts a text that follows other text to token ids: no space is put before it.
+    #[cfg(all(not(target_arch = "wasm32"), feature = "structure"))]
+    pub(crate) fn encode_inside(&self, text: &str) -> Result<Vec<u32>> {
+        match &self.kind {
+            Kind::Json(_) => self.encode_from(text, 0, None, &[], false),
+            Kind::Vocabulary { .. } => self.encode_vocabulary(text, 0, &[], false, true),
+        }
+    }
+
+    /// `inside` leaves out the space that SentencePiece puts before a text.
     fn encode_vocabulary(
         &self,
         text: &str,
         from: usize,
         marks: &[usize],
         parse_special: bool,
+        inside: bool,
     ) -> Result<Vec<u32>> {
         let mut ids = Vec::new();
         let (mut plain, mut at) = (from, from);
@@ -276,7 +292,7 @@ impl Tokenizer {
             let reach = if parse_special { next.map_or(usize::MAX, |m| m - at) } else { 0 };
             match self.special_at(&text.as_bytes()[at..], reach) {
                 Some(special) => {
-                    self.encode_plain(text, plain..at, &mut ids)?;
+                    self.encode_plain(text, plain..at, inside, &mut ids)?;
                     ids.push(special.id);
                     at += special.text.len();
                     if special.rstrip {
@@ -287,17 +303,22 @@ impl Tokenizer {
                 None => at += 1,
             }
         }
-        self.encode_plain(text, plain..at, &mut ids)?;
+        self.encode_plain(text, plain..at, inside, &mut ids)?;
         Ok(ids)
     }
 
     /// Returns an iterator over the names of the control tokens.
     pub fn control_names(&self) -> Box<dyn Iterator<Item = &str> + '_> {
+        Box::new(self.control_tokens().map(|(name, _)| name))
+    }
+
+    /// Returns an iterator over the names of the control tokens and their ids.
+    pub fn control_tokens(&self) -> Box<dyn Iterator<Item = (&str, u32)> + '_> {
         match &self.kind {
-            Kind::Json(pipeline) => Box::new(pipeline.control_names()),
+            Kind::Json(pipeline) => Box::new(pipeline.control_tokens()),
             Kind::Vocabulary { specials, .. } => {
                 let controls = specials.values().flatten().filter(|s| !s.always);
-                Box::new(controls.map(|s| s.text.as_str()))
+                Box::new(controls.map(|s| (s.text.as_str(), s.id)))
             }
         }
     }
@@ -320,13 +341,15 @@ impl Tokenizer {
         &self,
         text: &str,
         part: std::ops::Range<usize>,
+        inside: bool,
         ids: &mut Vec<u32>,
     ) -> Result<()> {
         let offset = part.start;
         let Kind::Vocabulary { bpe, words, pieces, .. } = &self.kind else { return Ok(()) };
+        let pieces = pieces.map(|prefix| prefix && !inside);
         // Special tokens are valid UTF-8, so the text between them is too.
         let Some(part) = text.get(part).filter(|p| !p.is_empty()) else { return Ok(()) };
-        let (spelled, plain) = match *pieces {
+        let (spelled, plain) = match pieces {
             None => (Cow::Borrowed(part), Cow::Borrowed(part)),
             Some(prefix) => {
                 let spelled = sentencepiece::spelled(part, prefix);
@@ -356,7 +379,7 @@ impl Tokenizer {
         match rest.first() {
             None => Ok(()),
             Some(byte) => {
-                let prefix = usize::from(*pieces == Some(true));
+                let prefix = usize::from(pieces == Some(true));
                 let at = (plain.len() - rest.len()).saturating_sub(prefix);
                 let at = if pieces.is_some() { sentencepiece::origin(part, at) } else { at };
                 Err(Error::invalid(format!(

@@ -46,7 +46,7 @@ impl Pipeline {
         match *self {}
     }
 
-    pub(crate) fn control_names(&self) -> std::iter::Empty<&str> {
+    pub(crate) fn control_tokens(&self) -> std::iter::Empty<(&str, u32)> {
         match *self {}
     }
 

@@ -1,8 +1,13 @@
 //! Formats answers as JSON for OpenAI's two interfaces, chat and completions.
 
-use serde_json::{Value, json};
+use std::borrow::Cow;
 
+use serde_json::{Map, Value, json};
+
+use super::choice::Choice;
+use super::logits::Logprob;
 use super::queue::{Done, Ended};
+use super::tools::Delta;
 
 /// The requested interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,43 +25,101 @@ pub(super) struct Answer<'a> {
     pub(super) model: &'a str,
     /// Whether a stream ends with the token counts.
     pub(super) include_usage: bool,
+    /// Number of answers for each prompt.
+    pub(super) n: usize,
 }
 
-fn finish_reason(done: &Done) -> &'static str {
+/// The least log probability in JSON, which has no infinity.
+const LEAST: f32 = -9999.0;
+
+fn finish_reason(choice: &Choice, done: &Done) -> &'static str {
     match done.ended {
+        Ended::Stop if choice.has_called() => "tool_calls",
         Ended::Stop => "stop",
         Ended::Length => "length",
     }
 }
 
-fn usage(done: &Done) -> Value {
+fn text_of(bytes: &[u8]) -> Cow<'_, str> {
+    String::from_utf8_lossy(bytes)
+}
+
+/// Returns the log probabilities of a chat.
+fn chat_logprobs(list: &[Logprob]) -> Value {
+    let one = |bytes: &[u8], logprob: f32| json!({ "token": text_of(bytes), "logprob": logprob.max(LEAST), "bytes": bytes });
+    let each = list.iter().map(|entry| {
+        let mut value = one(&entry.bytes, entry.logprob);
+        let top = entry.top.iter().map(|(_, bytes, logprob)| one(bytes, *logprob));
+        value["top_logprobs"] = top.collect();
+        value
+    });
+    json!({ "content": each.collect::<Value>(), "refusal": null })
+}
+
+/// Returns the log probabilities of a completion. `offset` is the number of characters before.
+fn completion_logprobs(list: &[Logprob], mut offset: usize) -> Value {
+    let mut offsets = Vec::new();
+    for entry in list {
+        offsets.push(offset);
+        offset += text_of(&entry.bytes).chars().count();
+    }
+    let top = list.iter().map(|entry| {
+        let all = entry.top.iter();
+        let pair = |(_, bytes, logprob): &(u32, Vec<u8>, f32)| {
+            (text_of(bytes).into_owned(), Value::from(logprob.max(LEAST)))
+        };
+        Value::Object(all.map(pair).collect::<Map<String, Value>>())
+    });
     json!({
-        "prompt_tokens": done.prompt_tokens,
-        "completion_tokens": done.completion_tokens,
-        "total_tokens": done.prompt_tokens + done.completion_tokens,
-        "prompt_tokens_details": { "cached_tokens": done.cached_tokens },
+        "tokens": list.iter().map(|entry| text_of(&entry.bytes)).collect::<Vec<_>>(),
+        "token_logprobs": list.iter().map(|entry| entry.logprob.max(LEAST)).collect::<Vec<_>>(),
+        "top_logprobs": top.collect::<Value>(),
+        "text_offset": offsets,
     })
 }
 
 impl Answer<'_> {
-    /// Returns an answer that is not streamed, as a single object.
-    pub(super) fn whole(&self, text: &str, done: &Done) -> Value {
-        let mut choice = match self.kind {
-            Kind::Chat => json!({
-                "message": { "role": "assistant", "content": text, "refusal": null },
-            }),
-            Kind::Completion => json!({ "text": text }),
-        };
-        choice["index"] = 0.into();
-        choice["logprobs"] = Value::Null;
-        choice["finish_reason"] = finish_reason(done).into();
+    /// Returns the answers that are not streamed, as a single object.
+    pub(super) fn whole(&self, choices: &[Choice]) -> Value {
+        let list: Value = choices.iter().map(|choice| self.choice(choice)).collect();
         let object = match self.kind {
             Kind::Chat => "chat.completion",
             Kind::Completion => "text_completion",
         };
-        let mut whole = self.object(object, json!([choice]));
-        whole["usage"] = usage(done);
+        let mut whole = self.object(object, list);
+        whole["usage"] = self.usage(choices);
         whole
+    }
+
+    fn choice(&self, choice: &Choice) -> Value {
+        let mut value = match self.kind {
+            Kind::Chat => json!({ "message": message(choice) }),
+            Kind::Completion => json!({ "text": choice.content() }),
+        };
+        value["index"] = choice.index.into();
+        value["logprobs"] = match choice.logprobs() {
+            None => Value::Null,
+            Some(list) if self.kind == Kind::Chat => chat_logprobs(list),
+            Some(list) => completion_logprobs(list, 0),
+        };
+        let reason = choice.done().map(|done| finish_reason(choice, done));
+        value["finish_reason"] = reason.into();
+        value
+    }
+
+    fn usage(&self, choices: &[Choice]) -> Value {
+        let done = || choices.iter().filter_map(Choice::done);
+        // The answers to one prompt count it once.
+        let prompts = || done().step_by(self.n.max(1));
+        let prompt: usize = prompts().map(|done| done.prompt_tokens).sum();
+        let cached: usize = prompts().map(|done| done.cached_tokens).sum();
+        let completion: usize = done().map(|done| done.completion_tokens).sum();
+        json!({
+            "prompt_tokens": prompt,
+            "completion_tokens": completion,
+            "total_tokens": prompt + completion,
+            "prompt_tokens_details": { "cached_tokens": cached },
+        })
     }
 
     fn object(&self, object: &str, choices: Value) -> Value {
@@ -81,41 +144,93 @@ impl Answer<'_> {
         chunk
     }
 
-    /// Returns the first object of a chat stream, with the role. Returns `None` for completions,
-    /// whose streams begin with text.
-    pub(super) fn first(&self) -> Option<Value> {
-        let delta = json!({ "role": "assistant", "content": "" });
-        let choice = json!({ "index": 0, "delta": delta, "logprobs": null, "finish_reason": null });
-        (self.kind == Kind::Chat).then(|| self.chunk(json!([choice])))
+    /// Returns a chunk with one choice; `value` holds its delta or its text.
+    fn of_choice(&self, index: usize, mut value: Value, logprobs: Value, reason: Value) -> Value {
+        value["index"] = index.into();
+        value["logprobs"] = logprobs;
+        value["finish_reason"] = reason;
+        self.chunk(json!([value]))
     }
 
-    /// Returns an object of a stream with more text.
-    pub(super) fn text(&self, text: &str) -> Value {
-        let mut choice = match self.kind {
-            Kind::Chat => json!({ "delta": { "content": text } }),
-            Kind::Completion => json!({ "text": text }),
+    /// Returns the first object of a choice in a stream: the role, or the echo of the prompt.
+    pub(super) fn first(&self, choice: &Choice) -> Option<Value> {
+        let value = match self.kind {
+            Kind::Chat => json!({ "delta": { "role": "assistant", "content": "" } }),
+            Kind::Completion if choice.content().is_empty() => return None,
+            Kind::Completion => json!({ "text": choice.content() }),
         };
-        choice["index"] = 0.into();
-        choice["logprobs"] = Value::Null;
-        choice["finish_reason"] = Value::Null;
-        self.chunk(json!([choice]))
+        Some(self.of_choice(choice.index, value, Value::Null, Value::Null))
     }
 
-    /// Returns the last objects of a stream: the finish reason and, if requested, the token counts.
-    pub(super) fn last(&self, done: &Done) -> Vec<Value> {
-        let mut choice = match self.kind {
+    /// Returns an object of a stream with a part of a choice. `call` is the index of its last call.
+    pub(super) fn part(&self, choice: &Choice, delta: &Delta, logprobs: &[Logprob]) -> Value {
+        let value = match (self.kind, delta) {
+            (Kind::Completion, Delta::Content(text)) => json!({ "text": text }),
+            (_, Delta::Content(text)) => json!({ "delta": { "content": text } }),
+            (_, Delta::Reasoning(text)) => json!({ "delta": { "reasoning_content": text } }),
+            (_, Delta::Call(name)) => {
+                let (index, id) = choice.last_call();
+                let function = json!({ "name": name, "arguments": "" });
+                let call =
+                    json!({ "index": index, "id": id, "type": "function", "function": function });
+                json!({ "delta": { "tool_calls": [call] } })
+            }
+            (_, Delta::Arguments(text)) => {
+                let (index, _) = choice.last_call();
+                let call = json!({ "index": index, "function": { "arguments": text } });
+                json!({ "delta": { "tool_calls": [call] } })
+            }
+        };
+        self.of_choice(choice.index, value, self.logprobs(choice, logprobs), Value::Null)
+    }
+
+    fn logprobs(&self, choice: &Choice, list: &[Logprob]) -> Value {
+        match (list.is_empty(), self.kind) {
+            (true, _) => Value::Null,
+            (false, Kind::Chat) => chat_logprobs(list),
+            (false, Kind::Completion) => completion_logprobs(list, choice.offset_of(list)),
+        }
+    }
+
+    /// Returns the last object of a choice in a stream, with the finish reason.
+    pub(super) fn last(&self, choice: &Choice, done: &Done, logprobs: &[Logprob]) -> Value {
+        let value = match self.kind {
             Kind::Chat => json!({ "delta": {} }),
             Kind::Completion => json!({ "text": "" }),
         };
-        choice["index"] = 0.into();
-        choice["logprobs"] = Value::Null;
-        choice["finish_reason"] = finish_reason(done).into();
-        let mut all = vec![self.chunk(json!([choice]))];
-        if self.include_usage {
-            let mut last = self.chunk(json!([]));
-            last["usage"] = usage(done);
-            all.push(last);
-        }
-        all
+        let logprobs = self.logprobs(choice, logprobs);
+        self.of_choice(choice.index, value, logprobs, finish_reason(choice, done).into())
     }
+
+    /// Returns the object that ends a stream with the token counts, if requested.
+    pub(super) fn counts(&self, choices: &[Choice]) -> Option<Value> {
+        if !self.include_usage {
+            return None;
+        }
+        let mut last = self.chunk(json!([]));
+        last["usage"] = self.usage(choices);
+        Some(last)
+    }
+}
+
+/// Returns the message of a chat.
+fn message(choice: &Choice) -> Value {
+    let calls = choice.calls();
+    // Clients take a missing content for an answer that consists of calls.
+    let content = match choice.content().is_empty() && !calls.is_empty() {
+        true => Value::Null,
+        false => choice.content().into(),
+    };
+    let mut message = json!({ "role": "assistant", "content": content, "refusal": null });
+    if !choice.reasoning().is_empty() {
+        message["reasoning_content"] = choice.reasoning().into();
+    }
+    if !calls.is_empty() {
+        let each = calls.iter().map(|call| {
+            let function = json!({ "name": call.name, "arguments": call.arguments });
+            json!({ "id": call.id, "type": "function", "function": function })
+        });
+        message["tool_calls"] = each.collect();
+    }
+    message
 }

@@ -67,6 +67,9 @@ impl From<Failure> for ApiError {
             }
             Failure::Stopping => ApiError::new(503, "the server ends").code("server_stopping"),
             Failure::Request(error) => ApiError::new(400, error.to_string()),
+            Failure::Grammar(error) => {
+                ApiError::new(400, error.to_string()).code("grammar_too_complex")
+            }
             Failure::Model(error) => ApiError::new(500, error.to_string()).code("no_token"),
             Failure::Device(error) => ApiError::new(500, error.to_string()).code("device_error"),
         }

@@ -56,10 +56,31 @@ impl Fields {
     }
 
     pub(super) fn flag(&mut self, name: &str) -> Result<bool, ApiError> {
+        Ok(self.optional_flag(name)?.unwrap_or(false))
+    }
+
+    /// Takes a flag that may be absent.
+    pub(super) fn optional_flag(&mut self, name: &str) -> Result<Option<bool>, ApiError> {
         match self.take(name) {
-            None => Ok(false),
-            Some(Value::Bool(flag)) => Ok(flag),
+            None => Ok(None),
+            Some(Value::Bool(flag)) => Ok(Some(flag)),
             Some(other) => Err(self.wrong(name, "true or false", &other)),
+        }
+    }
+
+    /// Takes a field that is an integer from `low` to `high`.
+    pub(super) fn count_to(
+        &mut self,
+        name: &str,
+        low: usize,
+        high: usize,
+    ) -> Result<Option<usize>, ApiError> {
+        match self.map.get(name).and_then(Value::as_u64) {
+            Some(number) if number > high as u64 || number < low as u64 => {
+                let want = format!("an integer from {low} to {high}");
+                Err(self.wrong(name, &want, &number.into()))
+            }
+            _ => self.count(name, low),
         }
     }
 

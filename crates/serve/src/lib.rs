@@ -1,28 +1,44 @@
 //! An OpenAI-compatible HTTP endpoint over the sequences of one session.
 //!
-//! `connection` reads requests within the limits, `request` checks them and `routes` answers them;
-//! each connection has its own thread. `queue` passes jobs to the single thread of the `scheduler`,
-//! which is independent of HTTP and can be used without it.
+//! `connection` reads requests within the limits, `request` checks them, `prepare` makes jobs of
+//! them and `routes` answers them; each connection has its own thread. `tools` knows the formats of
+//! tool calls, `constrain` and `grammars` compile what an answer must follow. `queue` passes jobs
+//! to the single thread of the `scheduler`, which is independent of HTTP and can be used without
+//! it.
 //!
 //! Clients are untrusted: sizes, times, connections and the queue are bounded, a text that cannot
 //! fit the context is refused before it is encoded, and only one request at a time is parsed. There
 //! is no TLS, and no authentication beyond one key: use a reverse proxy for more.
 
 mod answer;
+mod choice;
+mod client;
 mod connection;
+mod constrain;
 mod error;
 mod fields;
+mod grammars;
+mod guard;
 mod inflate;
+mod logits;
 mod message;
+mod metrics;
+mod prepare;
 mod queue;
 mod request;
 mod routes;
+mod running;
 mod scheduler;
 mod sequences;
+mod tokens;
+mod tools;
 
+#[cfg(test)]
+mod constrained_tests;
 #[cfg(test)]
 mod tests;
 
+use std::collections::HashMap;
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
@@ -30,10 +46,13 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime};
 
 pub use connection::Limits;
+pub use guard::{Begin, Guard};
+pub use logits::{LogitEdits, Logprob};
 pub use queue::{Done, Ended, Failure, Job, Piece, Queue, Ticket};
 pub use scheduler::Scheduler;
 pub use sequences::Sequences;
 
+use grammars::Grammars;
 use warploom::runtime::KeepAlive;
 use warploom::{Error, Result};
 use warploom_llm::chat::Template;
@@ -121,6 +140,11 @@ struct Shared {
     name: String,
     /// The chat template, or why the model cannot chat.
     template: Result<Template, String>,
+    /// Whether the template writes tools.
+    knows_tools: bool,
+    /// The control tokens by name.
+    controls: HashMap<String, u32>,
+    grammars: Grammars,
     /// Number of positions of each sequence.
     context: usize,
     sequences: usize,
@@ -321,9 +345,14 @@ fn shared(session: &Session, options: ServeOptions) -> Result<Shared> {
     let name = options.model.clone();
     let name = name.unwrap_or_else(|| file.strip_suffix(".gguf").unwrap_or(file).to_owned());
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+    let template = Template::of(&model).map_err(|error| error.to_string());
+    let controls = tokenizer.control_tokens().map(|(name, id)| (name.to_owned(), id));
     Ok(Shared {
         name,
-        template: Template::of(&model).map_err(|error| error.to_string()),
+        knows_tools: template.as_ref().is_ok_and(|template| template.knows_tools(tokenizer)),
+        controls: controls.collect(),
+        grammars: Grammars::new(model.shared_tokenizer().clone()),
+        template,
         context: session.context(),
         sequences: Sequences::sequences(session),
         longest_token: longest_token.max(1),

@@ -1,10 +1,11 @@
 //! Parses the messages of a conversation, which clients write or send back from earlier answers.
 //!
-//! `role`, `content` and `tool_calls` are read, and in the message of a tool also `tool_call_id`
-//! and `name`. A field that contains more input for the model (`images`, `audio`) or changes the
-//! request (`prefix`) is refused by name unless it is empty. All other fields are meant for other
-//! programs (`id`, `reasoning_content`, `cache_control`, `annotations`) and are ignored. A part of
-//! `content` must be text, and its other fields are ignored.
+//! `role`, `content` and `tool_calls` are read, in the message of a tool also `tool_call_id` and
+//! `name`, and in that of the assistant also `reasoning_content` or `reasoning`. A field that
+//! contains more input for the model (`images`, `audio`) or changes the request (`prefix`) is
+//! refused by name unless it is empty. All other fields are meant for other programs (`id`,
+//! `cache_control`, `annotations`) and are ignored. A part of `content` must be text, and its other
+//! fields are ignored.
 
 use serde_json::Value;
 
@@ -73,6 +74,15 @@ pub(super) fn message(index: usize, value: Value) -> Result<Message, ApiError> {
     if role == Role::Tool {
         message.tool_call_id = fields.text("tool_call_id")?;
         message.name = fields.text("name")?;
+    }
+    if role == Role::Assistant {
+        let reasoning = ["reasoning_content", "reasoning"].map(|name| fields.take(name));
+        let texts = reasoning.into_iter().flatten().filter_map(|value| match value {
+            Value::String(text) if !text.is_empty() => Some(text),
+            // Other servers have lists of parts and objects here.
+            _ => None,
+        });
+        message.reasoning_content = texts.into_iter().next();
     }
     Ok(message)
 }
@@ -158,6 +168,12 @@ mod tests {
         Message::new(role, text)
     }
 
+    fn thinks(text: &str, reasoning: &str) -> Message {
+        let mut message = says(Role::Assistant, text);
+        message.reasoning_content = Some(reasoning.into());
+        message
+    }
+
     #[test]
     fn what_clients_send_back_is_read_or_ignored() {
         use Role::{Assistant, System, Tool, User};
@@ -173,12 +189,12 @@ mod tests {
                 says(User, "x"),
             ),
             (
-                json!({"role": "assistant", "content": "x", "reasoning_content": "y"}),
+                json!({"role": "assistant", "content": "x", "reasoning_content": ["y"]}),
                 says(Assistant, "x"),
             ),
             (
                 json!({"role": "assistant", "content": "x", "reasoning": "y", "thinking_blocks": [{}]}),
-                says(Assistant, "x"),
+                thinks("x", "y"),
             ),
             (
                 json!({"role": "assistant", "content": "x", "provider_specific_fields": {"z": 1}}),

@@ -1,11 +1,14 @@
 //! Passes jobs to the scheduler, and their answers back.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
+use super::guard::Guard;
+use super::logits::{LogitEdits, Logprob};
+use super::metrics::Metrics;
 use warploom::Error;
 use warploom_llm::Sampling;
 
@@ -23,14 +26,36 @@ pub struct Job {
     pub stop: Vec<String>,
     /// Deadline of the answer.
     pub deadline: Instant,
+    /// Constraint of the text.
+    pub guard: Option<Guard>,
+    /// Changes to the logits.
+    pub edits: LogitEdits,
+    /// The number of most probable tokens to report at each token; `None` reports no log
+    /// probabilities.
+    pub logprobs: Option<usize>,
+    /// Whether the answer goes on after the model's end tokens.
+    pub ignore_end: bool,
+    /// Control tokens that appear in the text, with the text for each. All others stand for no
+    /// text.
+    pub shown: Arc<HashMap<u32, Arc<str>>>,
 }
 
 impl Job {
     /// Creates a job that generates as many tokens after `prompt` as the context has room for,
     /// until `deadline`, with default sampling and no stop strings.
     pub fn new(prompt: Vec<u32>, deadline: Instant) -> Job {
-        let (sampling, stop) = (Sampling::default(), Vec::new());
-        Job { prompt, max_tokens: usize::MAX, sampling, stop, deadline }
+        Job {
+            prompt,
+            max_tokens: usize::MAX,
+            sampling: Sampling::default(),
+            stop: Vec::new(),
+            deadline,
+            guard: None,
+            edits: LogitEdits::default(),
+            logprobs: None,
+            ignore_end: false,
+            shown: Arc::default(),
+        }
     }
 }
 
@@ -39,13 +64,18 @@ warploom_llm::setters!(Job {
     sampling: Sampling,
     stop: Vec<String>,
     deadline: Instant,
+    guard: Option<Guard>,
+    edits: LogitEdits,
+    logprobs: Option<usize>,
+    ignore_end: bool,
+    shown: Arc<HashMap<u32, Arc<str>>>,
 });
 
 /// Why an answer ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Ended {
-    /// The model generated an end token or a stop string.
+    /// The model generated an end token or a stop string, or completed its constraint.
     Stop,
     /// [`Job::max_tokens`] or the end of the context was reached.
     Length,
@@ -79,6 +109,8 @@ pub enum Failure {
     Request(Error),
     /// The model's logits yield no next token.
     Model(Error),
+    /// The constraint exceeds its limits, or no text follows it.
+    Grammar(Error),
     /// An error of the device or its runtime.
     Device(Error),
 }
@@ -91,6 +123,8 @@ pub enum Piece {
     Started,
     /// More text: whole characters, never a part of a stop string.
     Text(String),
+    /// The log probability of the next token, before its text.
+    Logprob(Box<Logprob>),
     /// The end of a complete answer.
     Done(Done),
     /// The end of an answer that is missing or incomplete.
@@ -101,7 +135,11 @@ pub enum Piece {
 #[derive(Debug)]
 pub(super) struct Pending {
     pub(super) job: Job,
-    out: Sender<Piece>,
+    /// Index of the job among those of its ticket.
+    index: usize,
+    /// When the job was submitted.
+    pub(super) begin: Instant,
+    out: Sender<(usize, Piece)>,
     gone: Arc<AtomicBool>,
 }
 
@@ -114,15 +152,15 @@ impl Pending {
     /// Sends a part of the answer. Errors are ignored, because [`Pending::is_gone`] detects a
     /// dropped [`Ticket`].
     pub(super) fn send(&self, piece: Piece) {
-        let _ = self.out.send(piece);
+        let _ = self.out.send((self.index, piece));
     }
 }
 
-/// The receiving side of an answer. Dropping it cancels the job and frees its sequence at the
-/// scheduler's next turn.
+/// The receiving side of the answers of one request. Dropping it cancels the jobs and frees their
+/// sequences at the scheduler's next turn.
 #[derive(Debug)]
 pub struct Ticket {
-    pieces: Receiver<Piece>,
+    pieces: Receiver<(usize, Piece)>,
     gone: Arc<AtomicBool>,
 }
 
@@ -130,12 +168,18 @@ impl Ticket {
     /// Waits for the next part of the answer; `None` if there is none within `wait`. The last part
     /// is [`Piece::Done`] or [`Piece::Failed`].
     pub fn next(&self, wait: Duration) -> Option<Piece> {
+        self.next_of_all(wait).map(|(_, piece)| piece)
+    }
+
+    /// Waits for the next part of any of the answers, with the index of its job; `None` if there is
+    /// none within `wait`.
+    pub fn next_of_all(&self, wait: Duration) -> Option<(usize, Piece)> {
         match self.pieces.recv_timeout(wait) {
             Ok(piece) => Some(piece),
             Err(RecvTimeoutError::Timeout) => None,
             Err(RecvTimeoutError::Disconnected) => {
                 let ended = Error::device("the scheduler has ended");
-                Some(Piece::Failed(Failure::Device(ended)))
+                Some((0, Piece::Failed(Failure::Device(ended))))
             }
         }
     }
@@ -162,6 +206,7 @@ pub struct Queue {
     limit: usize,
     running: AtomicUsize,
     failing: AtomicBool,
+    pub(super) metrics: Metrics,
 }
 
 impl Queue {
@@ -173,6 +218,7 @@ impl Queue {
             limit,
             running: AtomicUsize::new(0),
             failing: AtomicBool::new(false),
+            metrics: Metrics::default(),
         }
     }
 
@@ -186,22 +232,40 @@ impl Queue {
     /// # Errors
     /// [`Failure::Full`] if the queue is full; [`Failure::Stopping`] after [`Queue::stop`].
     pub fn submit(&self, job: Job) -> Result<Ticket, Failure> {
+        self.submit_all(vec![job])
+    }
+
+    /// Enqueues jobs whose answers arrive together: all of them or none.
+    ///
+    /// # Errors
+    /// Same as [`Queue::submit`].
+    pub fn submit_all(&self, jobs: Vec<Job>) -> Result<Ticket, Failure> {
         let (out, pieces) = channel();
         let gone = Arc::new(AtomicBool::new(false));
         let mut state = self.state();
         if state.until.is_some() {
             return Err(Failure::Stopping);
         }
-        if state.waiting.len() >= self.limit {
+        let is_full = |state: &State| state.waiting.len() + jobs.len() > self.limit;
+        if is_full(&state) {
             state.waiting.retain(|pending| !pending.is_gone());
         }
-        if state.waiting.len() >= self.limit {
+        if is_full(&state) {
             return Err(Failure::Full(self.limit));
         }
-        state.waiting.push_back(Pending { job, out, gone: gone.clone() });
+        let begin = Instant::now();
+        for (index, job) in jobs.into_iter().enumerate() {
+            let (out, gone) = (out.clone(), gone.clone());
+            state.waiting.push_back(Pending { job, index, begin, out, gone });
+        }
         drop(state);
         self.changed.notify_one();
         Ok(Ticket { pieces, gone })
+    }
+
+    /// Returns the maximum number of waiting jobs.
+    pub fn limit(&self) -> usize {
+        self.limit
     }
 
     /// Refuses new jobs and fails waiting ones; running ones may continue until `until`.

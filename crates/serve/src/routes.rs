@@ -1,6 +1,5 @@
 //! Routes and answers the requests on a connection.
 
-use std::fmt::Write;
 use std::io::ErrorKind;
 use std::net::TcpStream;
 use std::sync::atomic::Ordering;
@@ -9,14 +8,15 @@ use std::time::{Duration, Instant, SystemTime};
 use serde_json::{Value, json};
 
 use super::answer::{Answer, Kind};
+use super::choice::Choice;
+use super::client::Client;
 use super::connection::{Connection, Head, NoRequest};
-use super::error::{ApiError, no_model, reason, refused, too_long};
+use super::error::{ApiError, no_model};
 use super::inflate::inflated;
-use super::queue::{Job, Piece, Ticket};
-use super::request::{self, Asked, Text};
+use super::prepare::Prepared;
+use super::queue::{Piece, Ticket};
+use super::tokens;
 use super::{Shared, after};
-use warploom_llm::chat::Message;
-use warploom_llm::tokenizer::EncodeOptions;
 
 /// How often a waiting request checks whether its client is still connected.
 const LOOK: Duration = Duration::from_millis(100);
@@ -26,6 +26,10 @@ enum Route {
     Health,
     Models,
     Model(String),
+    Metrics,
+    Props,
+    Tokenize,
+    Detokenize,
     Text(Kind),
     /// A browser's CORS preflight.
     Preflight,
@@ -85,15 +89,6 @@ impl From<NoRequest> for Broken {
     }
 }
 
-struct Client<'a> {
-    shared: &'a Shared,
-    connection: Connection,
-    keep_alive: bool,
-    is_1_1: bool,
-    /// Whether the request is a HEAD request.
-    is_head: bool,
-}
-
 impl Client<'_> {
     fn refuse(mut self, reason: NoRequest) {
         if let NoRequest::Refused(error) = reason {
@@ -126,8 +121,25 @@ impl Client<'_> {
                 ];
                 self.whole(204, "text/plain", "", &more)?
             }
-            Route::Text(kind) => match self.job(kind, head, body, begin) {
-                Ok((job, asked)) => self.write(kind, job, &asked)?,
+            Route::Metrics => {
+                let text = self.shared.queue.metrics.text(&self.shared.queue);
+                self.whole(200, "text/plain; version=0.0.4", &text, &[])?;
+            }
+            Route::Props => self.json(200, &tokens::props(self.shared))?,
+            Route::Tokenize | Route::Detokenize => {
+                let limit = self.shared.options.limits.body;
+                let body = head.coding.clone().and_then(|coding| inflated(coding, body, limit));
+                let answer = body.and_then(|body| match route {
+                    Route::Tokenize => tokens::tokenize(self.shared, &body),
+                    _ => tokens::detokenize(self.shared, &body),
+                });
+                match answer {
+                    Ok(value) => self.json(200, &value)?,
+                    Err(error) => self.error(&error)?,
+                }
+            }
+            Route::Text(kind) => match Prepared::new(self.shared, kind, head, body, begin) {
+                Ok(prepared) => self.write(prepared)?,
                 Err(error) => self.error(&error)?,
             },
         }
@@ -139,6 +151,10 @@ impl Client<'_> {
         let (route, want) = match head.path.as_str() {
             "/health" => (Route::Health, "GET"),
             "/v1/models" => (Route::Models, "GET"),
+            "/metrics" => (Route::Metrics, "GET"),
+            "/props" => (Route::Props, "GET"),
+            "/tokenize" => (Route::Tokenize, "POST"),
+            "/detokenize" => (Route::Detokenize, "POST"),
             "/v1/chat/completions" => (Route::Text(Kind::Chat), "POST"),
             "/v1/completions" => (Route::Text(Kind::Completion), "POST"),
             path => match path.strip_prefix("/v1/models/") {
@@ -210,103 +226,11 @@ impl Client<'_> {
         })
     }
 
-    /// Parses and encodes a request as a job for the scheduler.
-    fn job(
-        &self,
-        kind: Kind,
-        head: &Head,
-        body: Vec<u8>,
-        begin: Instant,
-    ) -> Result<(Job, Asked), ApiError> {
-        let shared = self.shared;
-        let _one = shared.reading.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-        let base = &shared.options;
-        let body = inflated(head.coding.clone()?, body, base.limits.body)?;
-        let (prompt, mut asked) = match kind {
-            Kind::Chat => {
-                let (messages, asked) = request::chat(&body, base)?;
-                self.known(&asked)?;
-                (self.conversation(&messages)?, asked)
-            }
-            Kind::Completion => {
-                let (text, asked) = request::completion(&body, base)?;
-                self.known(&asked)?;
-                (self.prompt(text)?, asked)
-            }
-        };
-        let field = if kind == Kind::Chat { "messages" } else { "prompt" };
-        if prompt.is_empty() {
-            return Err(ApiError::field(field, "is empty"));
-        }
-        if prompt.len() > shared.context {
-            return Err(too_long(field, &format!("{} tokens", prompt.len()), shared.context));
-        }
-        let job = Job {
-            prompt,
-            max_tokens: asked.max_tokens.flatten().unwrap_or(shared.context),
-            sampling: asked.sampling.clone(),
-            stop: std::mem::take(&mut asked.stop),
-            deadline: after(begin, shared.options.time),
-        };
-        Ok((job, asked))
-    }
-
-    fn known(&self, asked: &Asked) -> Result<(), ApiError> {
-        match &asked.model {
-            Some(id) if *id != self.shared.name => Err(no_model(id)),
-            _ => Ok(()),
-        }
-    }
-
-    fn conversation(&self, messages: &[Message]) -> Result<Vec<u32>, ApiError> {
-        let shared = self.shared;
-        let template = shared.template.as_ref();
-        let template =
-            template.map_err(|text| ApiError::new(400, text.as_str()).code("no_chat"))?;
-        // Checked before the template is rendered.
-        self.check_size("messages", messages.iter().map(Message::bytes).sum())?;
-        let tokenizer = shared.model.tokenizer();
-        let prompt = template.render(messages, true, tokenizer, Some(SystemTime::now()));
-        let prompt = prompt.map_err(|e| refused(messages, &e))?;
-        self.check_size("messages", prompt.text.len())?;
-        let tokens = prompt.encode(tokenizer, true);
-        tokens.map_err(|e| ApiError::field("messages", e.to_string()))
-    }
-
-    fn prompt(&self, text: Text) -> Result<Vec<u32>, ApiError> {
-        let tokenizer = self.shared.model.tokenizer();
-        match text {
-            Text::Tokens(tokens) => {
-                let size = tokenizer.vocabulary();
-                match tokens.iter().find(|id| **id as usize >= size) {
-                    None => Ok(tokens),
-                    Some(id) => {
-                        let text = format!("token {id} of a vocabulary of {size}");
-                        Err(ApiError::field("prompt", text))
-                    }
-                }
-            }
-            Text::Text(text) => {
-                self.check_size("prompt", text.len())?;
-                let options = EncodeOptions::default().add_bos(true).parse_special(true);
-                let tokens = tokenizer.encode(&text, options);
-                tokens.map_err(|e| ApiError::field("prompt", e.to_string()))
-            }
-        }
-    }
-
-    /// Refuses a text that would not fit the context even if all its tokens were the longest.
-    fn check_size(&self, field: &str, bytes: usize) -> Result<(), ApiError> {
-        let shared = self.shared;
-        match bytes / shared.longest_token > shared.context {
-            true => Err(too_long(field, &format!("{bytes} bytes"), shared.context)),
-            false => Ok(()),
-        }
-    }
-
-    fn write(&mut self, kind: Kind, job: Job, asked: &Asked) -> std::io::Result<()> {
-        let due = after(job.deadline, self.shared.options.limits.write);
-        let ticket = match self.shared.queue.submit(job) {
+    fn write(&mut self, prepared: Prepared) -> std::io::Result<()> {
+        let Prepared { kind, jobs, replies, asked } = prepared;
+        let limit = self.shared.options.limits.write;
+        let due = jobs.first().map_or_else(Instant::now, |job| after(job.deadline, limit));
+        let ticket = match self.shared.queue.submit_all(jobs) {
             Ok(ticket) => ticket,
             Err(failure) => return self.error(&failure.into()),
         };
@@ -319,10 +243,11 @@ impl Client<'_> {
             created: now.map_or(0, |time| time.as_secs()),
             model: &self.shared.name,
             include_usage: asked.include_usage,
+            n: asked.n,
         };
         match asked.stream {
-            true => self.stream(&answer, &ticket, due),
-            false => self.collect(&answer, &ticket),
+            true => self.stream(&answer, replies, &ticket, due),
+            false => self.collect(&answer, replies, &ticket),
         }
     }
 
@@ -330,9 +255,9 @@ impl Client<'_> {
     ///
     /// # Errors
     /// Connection aborted if the client has gone.
-    fn piece(&self, ticket: &Ticket, looked: &mut Instant) -> std::io::Result<Piece> {
+    fn piece(&self, ticket: &Ticket, looked: &mut Instant) -> std::io::Result<(usize, Piece)> {
         loop {
-            let piece = ticket.next(LOOK);
+            let piece = ticket.next_of_all(LOOK);
             if looked.elapsed() >= LOOK {
                 *looked = Instant::now();
                 if self.connection.is_gone() {
@@ -345,133 +270,76 @@ impl Client<'_> {
         }
     }
 
-    fn collect(&mut self, answer: &Answer<'_>, ticket: &Ticket) -> std::io::Result<()> {
-        let mut text = String::new();
+    fn collect(
+        &mut self,
+        answer: &Answer<'_>,
+        mut replies: Vec<Choice>,
+        ticket: &Ticket,
+    ) -> std::io::Result<()> {
         let mut looked = Instant::now();
-        loop {
-            match self.piece(ticket, &mut looked)? {
-                Piece::Started => {}
-                Piece::Text(more) => text.push_str(&more),
-                Piece::Done(done) => return self.json(200, &answer.whole(&text, &done)),
-                Piece::Failed(failure) => return self.error(&failure.into()),
+        while replies.iter().any(|reply| reply.done().is_none()) {
+            let (index, piece) = self.piece(ticket, &mut looked)?;
+            if let Piece::Failed(failure) = piece {
+                return self.error(&failure.into());
+            }
+            let Some(reply) = replies.get_mut(index) else { continue };
+            for delta in reply.take(piece) {
+                reply.add(&delta);
             }
         }
+        self.json(200, &answer.whole(&replies))
     }
 
-    /// Streams an answer. Its head is sent with the first token, so that an earlier failure can
-    /// have its own status.
+    /// Streams answers. The head is sent with the first token, so that an earlier failure can have
+    /// its own status.
     fn stream(
         &mut self,
         answer: &Answer<'_>,
+        mut replies: Vec<Choice>,
         ticket: &Ticket,
         due: Instant,
     ) -> std::io::Result<()> {
         let mut looked = Instant::now();
-        match self.piece(ticket, &mut looked)? {
-            Piece::Failed(failure) => return self.error(&failure.into()),
-            Piece::Started | Piece::Text(_) | Piece::Done(_) => {}
+        let mut next = Some(self.piece(ticket, &mut looked)?);
+        if let Some((_, Piece::Failed(failure))) = next {
+            return self.error(&failure.into());
         }
-        // Without chunks, the end of the connection marks the end of the answer.
-        self.keep_alive &= self.is_1_1;
-        let mut head = self.head(200, "text/event-stream");
-        head.push_str("cache-control: no-cache\r\n");
-        if self.is_1_1 {
-            head.push_str("transfer-encoding: chunked\r\n");
+        self.begin_events(due)?;
+        let first = replies.iter().filter_map(|reply| answer.first(reply));
+        let first: Vec<String> = first.map(|event| event.to_string()).collect();
+        if !first.is_empty() {
+            self.events(&first, due)?;
         }
-        head.push_str("\r\n");
-        self.connection.send(head.as_bytes(), due)?;
-        if let Some(first) = answer.first() {
-            self.events(&[first.to_string()], due)?;
-        }
-        loop {
-            match self.piece(ticket, &mut looked)? {
-                Piece::Started => {}
-                Piece::Text(text) => self.events(&[answer.text(&text).to_string()], due)?,
-                Piece::Done(done) => {
-                    let mut last: Vec<String> =
-                        answer.last(&done).iter().map(Value::to_string).collect();
-                    last.push("[DONE]".into());
-                    self.events(&last, due)?;
-                    break;
-                }
-                Piece::Failed(failure) => {
-                    self.keep_alive = false;
-                    let error = ApiError::from(failure);
-                    self.events(&[error.to_json().to_string()], due)?;
-                    break;
-                }
+        while replies.iter().any(|reply| reply.done().is_none()) {
+            let (index, piece) = match next.take() {
+                Some(piece) => piece,
+                None => self.piece(ticket, &mut looked)?,
+            };
+            if let Piece::Failed(failure) = piece {
+                self.keep_alive = false;
+                let error = ApiError::from(failure);
+                self.events(&[error.to_json().to_string()], due)?;
+                return self.end_events(due);
+            }
+            let Some(reply) = replies.get_mut(index) else { continue };
+            let mut events = Vec::new();
+            for delta in reply.take(piece) {
+                reply.add(&delta);
+                let logprobs = reply.unsent();
+                events.push(answer.part(reply, &delta, &logprobs).to_string());
+            }
+            if let Some(done) = reply.done().copied() {
+                let logprobs = reply.unsent();
+                events.push(answer.last(reply, &done, &logprobs).to_string());
+            }
+            if !events.is_empty() {
+                self.events(&events, due)?;
             }
         }
-        match self.is_1_1 {
-            true => self.connection.send(b"0\r\n\r\n", due),
-            false => Ok(()),
-        }
-    }
-
-    /// Sends events in one chunk.
-    fn events(&mut self, events: &[String], due: Instant) -> std::io::Result<()> {
-        let data: String = events.iter().map(|event| format!("data: {event}\n\n")).collect();
-        let bytes = match self.is_1_1 {
-            true => format!("{:x}\r\n{data}\r\n", data.len()),
-            false => data,
-        };
-        self.connection.send(bytes.as_bytes(), due)
-    }
-
-    fn error(&mut self, error: &ApiError) -> std::io::Result<()> {
-        let more = match (error.status, error.allow) {
-            (_, Some(method)) => Some(("allow", method)),
-            (401, _) => Some(("www-authenticate", "Bearer")),
-            (415, _) => Some(("accept-encoding", "gzip")),
-            (429 | 503, _) => Some(("retry-after", "1")),
-            _ => None,
-        };
-        let body = error.to_json().to_string();
-        self.whole(error.status, "application/json", &body, more.as_slice())
-    }
-
-    fn json(&mut self, status: u16, value: &Value) -> std::io::Result<()> {
-        self.whole(status, "application/json", &value.to_string(), &[])
-    }
-
-    fn whole(
-        &mut self,
-        status: u16,
-        kind: &str,
-        body: &str,
-        more: &[(&str, &str)],
-    ) -> std::io::Result<()> {
-        let mut text = self.head(status, kind);
-        for (name, value) in more {
-            let _ = write!(text, "{name}: {value}\r\n");
-        }
-        if status != 204 {
-            let _ = write!(text, "content-length: {}\r\n", body.len());
-        }
-        text.push_str("\r\n");
-        if !self.is_head {
-            text.push_str(body);
-        }
-        let due = after(Instant::now(), self.shared.options.limits.write.saturating_mul(2));
-        self.connection.send(text.as_bytes(), due)
-    }
-
-    /// Returns the head of a response, without the final empty line.
-    fn head(&self, status: u16, kind: &str) -> String {
-        let mut head = format!(
-            "HTTP/1.1 {status} {}\r\ndate: {}\r\ncontent-type: {kind}\r\n",
-            reason(status),
-            httpdate::fmt_http_date(SystemTime::now()),
-        );
-        if !self.keep_alive {
-            head.push_str("connection: close\r\n");
-        } else if !self.is_1_1 {
-            head.push_str("connection: keep-alive\r\n");
-        }
-        if let Some(origin) = &self.shared.options.cors_origin {
-            let _ = write!(head, "access-control-allow-origin: {origin}\r\nvary: origin\r\n");
-        }
-        head
+        let counts = answer.counts(&replies).map(|event| event.to_string());
+        let last: Vec<String> = counts.into_iter().chain(["[DONE]".to_owned()]).collect();
+        self.events(&last, due)?;
+        self.end_events(due)
     }
 }
 

@@ -9,35 +9,16 @@ use std::cmp::Reverse;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use super::logits::Logprob;
 use super::queue::{Done, Ended, Failure, Job, Pending, Piece, Queue};
+use super::running::{After, Running};
 use super::sequences::Sequences;
 use warploom::runtime::KeepAlive;
 use warploom::{Error, Result};
-use warploom_llm::utf8::Utf8Stream;
-use warploom_llm::{
-    DecoderOutput, NextToken, Output, Sampler, StepOutput, StepRequest, StopStrings,
-};
+use warploom_llm::{DecoderOutput, NextToken, Output, Sampler, StepOutput, StepRequest};
 
 /// Maximum sleep of an idle scheduler between two checks of the queue.
 const NAP: Duration = Duration::from_millis(500);
-
-/// A request that occupies a sequence.
-struct Running {
-    pending: Pending,
-    sampler: Sampler,
-    text: Utf8Stream,
-    stops: StopStrings,
-    /// Number of prompt tokens found in the KV cache.
-    cached: usize,
-    /// Number of generated tokens.
-    written: usize,
-}
-
-impl Running {
-    fn output_kind(&self) -> DecoderOutput {
-        self.sampler.sampling().output_kind()
-    }
-}
 
 /// The output of a run for one sequence.
 enum Given<'a> {
@@ -176,14 +157,7 @@ impl<S: Sequences> Scheduler<S> {
         self.given += 1;
         self.slots[index] = Slot {
             tokens: pending.job.prompt.clone(),
-            running: Some(Running {
-                stops: StopStrings::new(pending.job.stop.clone()),
-                pending,
-                sampler,
-                text: Utf8Stream::new(),
-                cached,
-                written: 0,
-            }),
+            running: Some(Running::new(pending, sampler, cached)),
             used: self.given,
         };
         self.tell_running();
@@ -214,6 +188,7 @@ impl<S: Sequences> Scheduler<S> {
         let end = slot.tokens.len().min(past + self.piece);
         let params = [running.sampler.sampling().params(end)];
         let output = match end == slot.tokens.len() {
+            true if running.needs_logits() => Output::Logits,
             true => running.sampler.sampling().output(&params),
             false => Output::Nothing,
         };
@@ -275,48 +250,73 @@ impl<S: Sequences> Scheduler<S> {
         let Some(running) = &mut slot.running else { return };
         let position = slot.tokens.len();
         let chosen = match given {
-            Given::Token(next) => next.token.map_err(|why| why.at(position)),
+            Given::Token(next) => {
+                let token = next.token.map_err(|why| Failure::Model(why.at(position)));
+                token.map(|token| (token, None))
+            }
             Given::Logits(logits) => {
-                let token = running.sampler.sample(logits, &slot.tokens);
-                token.map_err(|e| e.context(format!("position {position}")))
+                running.pick(logits, &slot.tokens, &self.steps, &self.queue.metrics)
             }
         };
-        match chosen {
-            Ok(token) => {
-                if let Err(error) = self.append(index, token) {
-                    self.fail(index, Failure::Device(error));
-                }
-            }
-            Err(error) => {
-                self.fail(index, Failure::Model(error));
+        let done = chosen.and_then(|(token, logprob)| self.append_all(index, token, logprob));
+        if let Err(failure) = done {
+            let is_broken = matches!(failure, Failure::Model(_));
+            self.fail(index, failure);
+            if is_broken {
                 self.forget(index);
             }
         }
     }
 
-    /// Appends a token to an answer, and ends the answer if due.
-    fn append(&mut self, index: usize, token: u32) -> Result<()> {
+    /// Appends a token to an answer and then those that its constraint forces, which the next steps
+    /// run as one chunk. Ends the answer if due.
+    fn append_all(
+        &mut self,
+        index: usize,
+        token: u32,
+        logprob: Option<Logprob>,
+    ) -> Result<(), Failure> {
+        self.append(index, token, logprob, None)?;
+        let Some(running) = &mut self.slots[index].running else { return Ok(()) };
+        let forced = running.forced()?;
+        let count = forced.len();
+        for (number, token) in forced.into_iter().enumerate() {
+            self.append(index, token, None, Some(count - number - 1))?;
+        }
+        Ok(())
+    }
+
+    /// Appends a token to an answer, and ends the answer if due. `forced` is the number of forced
+    /// tokens that follow a forced one.
+    fn append(
+        &mut self,
+        index: usize,
+        token: u32,
+        logprob: Option<Logprob>,
+        forced: Option<usize>,
+    ) -> Result<(), Failure> {
         let slot = &mut self.slots[index];
         let Some(running) = &mut slot.running else { return Ok(()) };
         if running.written == 0 {
+            self.queue.metrics.begin(running.pending.begin.elapsed());
             running.pending.send(Piece::Started);
         }
         running.written += 1;
-        if self.steps.is_stop(token) {
+        let ends = self.steps.is_stop(token) && !running.pending.job.ignore_end;
+        if ends && forced.is_none() {
             self.finish(index, Ended::Stop);
             return Ok(());
         }
         slot.tokens.push(token);
-        let text = running.text.push(self.steps.bytes_of(token)?);
-        let (text, stopped) = running.stops.push(&text);
-        if !text.is_empty() {
-            running.pending.send(Piece::Text(text));
-        }
+        let bytes = self.steps.bytes_of(token).map_err(Failure::Device)?;
         let most = running.written >= running.pending.job.max_tokens;
-        if stopped {
-            self.end(index, Ended::Stop);
-        } else if most || slot.tokens.len() > self.steps.context() {
-            self.finish(index, Ended::Length);
+        match running.write(token, bytes, logprob, forced.is_some())? {
+            After::Stopped => self.end(index, Ended::Stop),
+            After::Complete if forced.unwrap_or(0) == 0 => self.finish(index, Ended::Stop),
+            _ if most || slot.tokens.len() > self.steps.context() => {
+                self.finish(index, Ended::Length);
+            }
+            _ => {}
         }
         Ok(())
     }
@@ -324,24 +324,20 @@ impl<S: Sequences> Scheduler<S> {
     /// Ends an answer and sends the text held back.
     fn finish(&mut self, index: usize, ended: Ended) {
         let Some(running) = &mut self.slots[index].running else { return };
-        let (mut rest, stopped) = running.stops.push(&running.text.finish());
-        if !stopped {
-            rest.push_str(&running.stops.finish());
-        }
-        if !rest.is_empty() {
-            running.pending.send(Piece::Text(rest));
-        }
+        let stopped = running.flush();
         self.end(index, if stopped { Ended::Stop } else { ended });
     }
 
     fn end(&mut self, index: usize, ended: Ended) {
         if let Some(running) = self.free(index) {
-            running.pending.send(Piece::Done(Done {
+            let done = Done {
                 ended,
                 prompt_tokens: running.pending.job.prompt.len(),
                 cached_tokens: running.cached,
                 completion_tokens: running.written,
-            }));
+            };
+            self.queue.metrics.done(&done, running.pending.begin.elapsed());
+            running.pending.send(Piece::Done(done));
         }
     }
 
@@ -357,6 +353,7 @@ impl<S: Sequences> Scheduler<S> {
 
     fn fail(&mut self, index: usize, failure: Failure) {
         if let Some(running) = self.free(index) {
+            self.queue.metrics.failed();
             running.pending.send(Piece::Failed(failure));
         }
     }

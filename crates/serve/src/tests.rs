@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use super::{Done, Ended, Failure, Job, Piece, Queue, Scheduler, Sequences, Ticket, after};
 use warploom::{Error, Result};
 use warploom_core::sampling::NoToken;
+use warploom_llm::tokenizer::{Tokenizer, TokenizerSpec};
 use warploom_llm::{NextToken, Output, Sampling, StepInput, StepOutput, StepRequest};
 
 /// The end token, which follows `z`. All tokens are bytes.
@@ -17,17 +18,17 @@ const VOCABULARY: u32 = 256;
 
 /// A run of the model.
 #[derive(Clone, Debug, PartialEq)]
-enum Call {
+pub(super) enum Call {
     /// One sequence: its index and the number of tokens.
     One(usize, usize),
     /// One token of each of these sequences.
     Each(Vec<usize>),
 }
 
-struct Counting {
+pub(super) struct Counting {
     held: Vec<Vec<u32>>,
     context: usize,
-    calls: Vec<Call>,
+    pub(super) calls: Vec<Call>,
     /// Number of the run that fails, counted from 1.
     fails_at: Option<usize>,
 }
@@ -143,15 +144,32 @@ impl Sequences for Counting {
     }
 }
 
-struct Rig {
-    queue: Arc<Queue>,
-    scheduler: Scheduler<Counting>,
+/// Tokens that are single bytes; [`END`] ends an answer.
+pub(crate) fn byte_tokenizer() -> Arc<Tokenizer> {
+    // The byte alphabet of GPT-2: printable bytes stand for themselves, the others follow U+00FF.
+    let mut others = (256..).filter_map(char::from_u32);
+    let tokens = (0..=255u8).map(|byte| match byte {
+        33..=126 | 161..=172 | 174..=255 => char::from(byte).to_string(),
+        _ => others.next().map(String::from).unwrap_or_default(),
+    });
+    let mut spec = TokenizerSpec::default();
+    (spec.model, spec.pre) = ("gpt2".into(), "gpt-2".into());
+    spec.tokens = tokens.collect();
+    spec.token_types = vec![1; 256];
+    spec.token_types[END as usize] = 3;
+    spec.eos = Some(END);
+    Arc::new(Tokenizer::new(spec).unwrap())
+}
+
+pub(super) struct Rig {
+    pub(super) queue: Arc<Queue>,
+    pub(super) scheduler: Scheduler<Counting>,
 }
 
 impl Rig {
     /// Creates a scheduler with `sequences` sequences, a queue of 8 jobs, chunks of 4 tokens and a
     /// context of 32.
-    fn new(sequences: usize) -> Rig {
+    pub(super) fn new(sequences: usize) -> Rig {
         let queue = Arc::new(Queue::new(8));
         let held = vec![Vec::new(); sequences];
         let steps = Counting { held, context: 32, calls: Vec::new(), fails_at: None };
@@ -159,11 +177,11 @@ impl Rig {
         Rig { queue, scheduler }
     }
 
-    fn ask(&self, job: Job) -> Ticket {
+    pub(super) fn ask(&self, job: Job) -> Ticket {
         self.queue.submit(job).unwrap()
     }
 
-    fn turns(&mut self) -> usize {
+    pub(super) fn turns(&mut self) -> usize {
         let mut turns = 0;
         while self.scheduler.turn() {
             turns += 1;
@@ -173,23 +191,20 @@ impl Rig {
     }
 }
 
-fn job(prompt: &[u8], max_tokens: usize) -> Job {
-    Job {
-        prompt: prompt.iter().map(|byte| u32::from(*byte)).collect(),
-        max_tokens,
-        sampling: Sampling::greedy(),
-        stop: Vec::new(),
-        deadline: Instant::now() + Duration::from_secs(60),
-    }
+pub(super) fn job(prompt: &[u8], max_tokens: usize) -> Job {
+    let prompt = prompt.iter().map(|byte| u32::from(*byte)).collect();
+    Job::new(prompt, Instant::now() + Duration::from_secs(60))
+        .max_tokens(max_tokens)
+        .sampling(Sampling::greedy())
 }
 
 /// Reads the text so far, and how the answer ended if it has.
-fn read(ticket: &Ticket) -> (String, Option<Result<Done, Failure>>) {
+pub(super) fn read(ticket: &Ticket) -> (String, Option<Result<Done, Failure>>) {
     let mut text = String::new();
     loop {
         match ticket.next(Duration::ZERO) {
             None => return (text, None),
-            Some(Piece::Started) => {}
+            Some(Piece::Started | Piece::Logprob(_)) => {}
             Some(Piece::Text(more)) => text.push_str(&more),
             Some(Piece::Done(done)) => return (text, Some(Ok(done))),
             Some(Piece::Failed(failure)) => return (text, Some(Err(failure))),
@@ -197,7 +212,7 @@ fn read(ticket: &Ticket) -> (String, Option<Result<Done, Failure>>) {
     }
 }
 
-fn done(ticket: &Ticket) -> (String, Done) {
+pub(super) fn done(ticket: &Ticket) -> (String, Done) {
     match read(ticket) {
         (text, Some(Ok(done))) => (text, done),
         other => panic!("{other:?}"),

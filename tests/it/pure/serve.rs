@@ -14,18 +14,31 @@ use warploom_serve::{ServeOptions, Server};
 use crate::plans::embedded;
 
 fn session(sequences: usize) -> Session {
+    session_of(sequences, 256)
+}
+
+fn session_of(sequences: usize, context: usize) -> Session {
     let runtime = Runtime::builder().device("cpu").build().unwrap();
     // In `Int8` the logits of a sequence among others can differ from those of it alone (by 0.1 of
     // 13 where two of three rows were the same), so that another token wins a tie.
-    let builder = Session::builder(embedded()).runtime(runtime).context(256);
+    let builder = Session::builder(embedded()).runtime(runtime).context(context);
     builder.sequences(sequences).compute(ComputeMode::F32).build().unwrap()
 }
 
 /// A server on a free port of this machine.
 pub(crate) fn server(sequences: usize, options: ServeOptions) -> Server {
+    server_of(session(sequences), options)
+}
+
+/// A server with room for the description of tools.
+pub(crate) fn wide_server(sequences: usize) -> Server {
+    server_of(session_of(sequences, 512), ServeOptions::default())
+}
+
+fn server_of(session: Session, options: ServeOptions) -> Server {
     let address = SocketAddr::from(([127, 0, 0, 1], 0));
     let sampling = Sampling::greedy();
-    Server::start(session(sequences), options.address(address).sampling(sampling)).unwrap()
+    Server::start(session, options.address(address).sampling(sampling)).unwrap()
 }
 
 /// A request as bytes; the connection ends after it.
@@ -84,7 +97,7 @@ fn unchunked(answer: &str) -> String {
 }
 
 /// The objects of a stream, without the mark at its end.
-fn events(answer: &str) -> Vec<serde_json::Value> {
+pub(crate) fn events(answer: &str) -> Vec<serde_json::Value> {
     let body = unchunked(answer);
     let mut data: Vec<&str> =
         body.split_terminator("\n\n").map(|event| event.strip_prefix("data: ").unwrap()).collect();

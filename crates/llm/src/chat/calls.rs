@@ -125,11 +125,14 @@ impl Writer {
         if let Some(name) = &message.name {
             fields.push(("name", self.text(name)));
         }
+        if let Some(reasoning) = &message.reasoning_content {
+            fields.push(("reasoning_content", self.text(reasoning)));
+        }
         Value::dict_of(fields)
     }
 }
 
-fn probed(probe: char, number: usize) -> String {
+pub(super) fn probed(probe: char, number: usize) -> String {
     format!("{probe}{number}{probe}")
 }
 

@@ -21,7 +21,7 @@ mod tests;
 use serde::{Deserialize, Serialize};
 
 pub use conversation::{Chat, ChatOptions, Reply};
-pub use template::{Prompt, Template};
+pub use template::{Prompt, Template, TemplateInputs};
 
 /// The author of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -67,6 +67,9 @@ pub struct Message {
     /// In a tool result, the name of the tool.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
+    /// What the assistant thought before its text, for templates that write it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reasoning_content: Option<String>,
 }
 
 /// A tool call by the model.
@@ -96,7 +99,8 @@ impl Message {
     /// Creates a message without tool calls.
     pub fn new(role: Role, content: impl Into<String>) -> Message {
         let content = content.into();
-        Message { role, content, tool_calls: Vec::new(), tool_call_id: None, name: None }
+        let (tool_calls, tool_call_id, name) = (Vec::new(), None, None);
+        Message { role, content, tool_calls, tool_call_id, name, reasoning_content: None }
     }
 
     /// Returns the size of all strings of the message, in bytes.
@@ -108,7 +112,8 @@ impl Message {
     fn texts(&self) -> impl Iterator<Item = &str> {
         let calls = self.tool_calls.iter();
         let calls = calls.flat_map(|call| [&call.id, &call.name, &call.arguments]);
-        let result = [&self.tool_call_id, &self.name].into_iter().flatten();
-        std::iter::once(&self.content).chain(calls).chain(result).map(String::as_str)
+        let others = [&self.tool_call_id, &self.name, &self.reasoning_content];
+        let others = others.into_iter().flatten();
+        std::iter::once(&self.content).chain(calls).chain(others).map(String::as_str)
     }
 }

@@ -5,7 +5,7 @@ use std::time::SystemTime;
 
 use super::injection_guard::Names;
 use super::jinja::{self, Fault, Input, Rendered, Value};
-use super::{Message, calls};
+use super::{Message, Role, calls};
 use crate::model::Model;
 use crate::tokenizer::{EncodeOptions, Tokenizer};
 use warploom::{Error, Result};
@@ -39,6 +39,50 @@ pub struct Prompt {
     /// Byte offsets in `text`, ascending, at which no control token may begin, and which none may
     /// span, because the text there comes from a message.
     pub marks: Vec<usize>,
+}
+
+/// What a template is rendered with.
+#[derive(Clone, Copy, Debug, Default)]
+#[non_exhaustive]
+pub struct TemplateInputs<'a> {
+    /// The conversation.
+    pub messages: &'a [Message],
+    /// Whether the prompt ends with the beginning of the model's turn.
+    pub answer: bool,
+    /// The tools that the model may call, each as JSON in OpenAI's form.
+    pub tools: &'a [String],
+    /// More variables of the template: names, and values as JSON.
+    pub variables: &'a [(String, String)],
+    /// The UTC time that the template sees.
+    pub now: Option<SystemTime>,
+}
+
+impl<'a> TemplateInputs<'a> {
+    /// Creates inputs that end with the beginning of the model's turn, without tools.
+    pub fn new(messages: &'a [Message]) -> TemplateInputs<'a> {
+        TemplateInputs { messages, answer: true, ..TemplateInputs::default() }
+    }
+
+    /// Sets [`TemplateInputs::tools`].
+    #[must_use]
+    pub fn tools(mut self, tools: &'a [String]) -> TemplateInputs<'a> {
+        self.tools = tools;
+        self
+    }
+
+    /// Sets [`TemplateInputs::variables`].
+    #[must_use]
+    pub fn variables(mut self, variables: &'a [(String, String)]) -> TemplateInputs<'a> {
+        self.variables = variables;
+        self
+    }
+
+    /// Sets [`TemplateInputs::now`].
+    #[must_use]
+    pub fn now(mut self, now: Option<SystemTime>) -> TemplateInputs<'a> {
+        self.now = now;
+        self
+    }
 }
 
 impl Prompt {
@@ -130,9 +174,7 @@ impl Template {
     /// model's turn. `now` is the UTC time that the template sees.
     ///
     /// # Errors
-    /// Invalid, with the template's message, if the template refuses the messages (for example
-    /// their order); unsupported if it omits tool calls or their results; bad file if it fails or
-    /// exceeds its limits.
+    /// Same as [`Template::render_with`].
     pub fn render(
         &self,
         messages: &[Message],
@@ -140,22 +182,66 @@ impl Template {
         tokenizer: &Tokenizer,
         now: Option<SystemTime>,
     ) -> Result<Prompt> {
-        let mut run = |values, bytes| self.run(values, bytes, answer, now);
+        let inputs = TemplateInputs { messages, answer, now, ..TemplateInputs::default() };
+        self.render_with(&inputs, tokenizer)
+    }
+
+    /// Renders messages, tools and variables to a prompt.
+    ///
+    /// # Errors
+    /// Invalid, with the template's message, if the template refuses the messages (for example
+    /// their order), or if a tool or a variable is no JSON or is nested too deeply; unsupported if
+    /// it omits tool calls or their results; bad file if it fails or exceeds its limits.
+    pub fn render_with(
+        &self,
+        inputs: &TemplateInputs<'_>,
+        tokenizer: &Tokenizer,
+    ) -> Result<Prompt> {
+        let messages = inputs.messages;
+        let mut run = |values, bytes| self.run(values, bytes, inputs);
         let written = if calls::have_tools(messages) {
             let texts = messages.iter().flat_map(Message::texts);
+            let texts = texts.chain(inputs.tools.iter().map(String::as_str));
             let probe = calls::probe(texts.chain([self.source.as_str()]))?;
             calls::render(messages, probe, &mut run)?
         } else {
             let said = messages.iter().map(|message| {
-                Value::dict_of(vec![
+                let mut fields = vec![
                     ("role", Value::own(message.role.name())),
                     ("content", Value::outside(&message.content)),
-                ])
+                ];
+                if let Some(reasoning) = &message.reasoning_content {
+                    fields.push(("reasoning_content", Value::outside(reasoning)));
+                }
+                Value::dict_of(fields)
             });
-            run(said.collect(), messages.iter().map(|message| message.content.len()).sum())?
+            let bytes = |message: &Message| {
+                message.content.len() + message.reasoning_content.as_ref().map_or(0, String::len)
+            };
+            run(said.collect(), messages.iter().map(bytes).sum())?
         };
         let marks = Names::new(tokenizer).marks(&written.text, &written.outside);
         Ok(Prompt { text: written.text, marks })
+    }
+
+    /// Returns whether the template writes the tools that it is given.
+    pub fn knows_tools(&self, tokenizer: &Tokenizer) -> bool {
+        let Ok(probe) = calls::probe([self.source.as_str()].into_iter()) else { return false };
+        let name = calls::probed(probe, 0);
+        let tools = [format!(
+            "{{\"type\":\"function\",\"function\":{{\"name\":\"{name}\",\"description\":\"d\",\
+             \"parameters\":{{\"type\":\"object\",\"properties\":{{}}}}}}}}"
+        )];
+        let messages = [Message::new(Role::User, "x")];
+        let now = Some(SystemTime::UNIX_EPOCH);
+        let inputs = TemplateInputs {
+            messages: &messages,
+            answer: true,
+            tools: &tools,
+            now,
+            variables: &[],
+        };
+        self.render_with(&inputs, tokenizer).is_ok_and(|prompt| prompt.text.contains(&name))
     }
 
     /// Runs the template on messages that were converted to values. `bytes` is their size, which
@@ -164,20 +250,34 @@ impl Template {
         &self,
         messages: Vec<Value>,
         bytes: usize,
-        answer: bool,
-        now: Option<SystemTime>,
+        inputs: &TemplateInputs<'_>,
     ) -> Result<Rendered> {
-        let count = messages.len();
+        let count = messages.len() + inputs.tools.len();
+        let outside = |what: &str, json: &str| {
+            let value = Value::outside_json(json);
+            value.ok_or_else(|| Error::invalid(format!("{what}: no JSON, or nested too deeply")))
+        };
+        let tools = inputs.tools.iter().enumerate();
+        let tools = tools.map(|(index, tool)| outside(&format!("tools[{index}]"), tool));
+        let tools = tools.collect::<Result<Vec<Value>>>()?;
+        let sizes = inputs.variables.iter().map(|(_, json)| json.len());
+        let bytes = bytes + inputs.tools.iter().map(String::len).chain(sizes).sum::<usize>();
         // `transformers` passes None for absent values, not undefined.
-        let names = vec![
+        let mut names = vec![
             ("messages", Value::list_of(messages)),
-            ("tools", Value::None),
+            ("tools", if tools.is_empty() { Value::None } else { Value::list_of(tools) }),
             ("documents", Value::None),
-            ("add_generation_prompt", Value::Bool(answer)),
+            ("add_generation_prompt", Value::Bool(inputs.answer)),
             ("bos_token", Value::own(&self.bos)),
             ("eos_token", Value::own(&self.eos)),
         ];
-        let input = Input { names, messages: count, bytes, now };
+        for (name, json) in inputs.variables {
+            if names.iter().any(|(known, _)| known == name) {
+                return Err(Error::invalid(format!("{name}: the template sets it")));
+            }
+            names.push((name.as_str(), outside(name, json)?));
+        }
+        let input = Input { names, messages: count, bytes, now: inputs.now };
         jinja::render(&self.tree, input).map_err(|fault| match fault {
             Fault::Raised(message) => Error::invalid(format!("chat template: {message}")),
             Fault::Failed(what, None) => Error::bad_file(format!("chat template: {what}")),

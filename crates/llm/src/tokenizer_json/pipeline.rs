@@ -111,9 +111,9 @@ impl Pipeline {
     }
 
     /// Returns an iterator over the names of control tokens, as they appear in text.
-    pub(crate) fn control_names(&self) -> impl Iterator<Item = &str> {
+    pub(crate) fn control_tokens(&self) -> impl Iterator<Item = (&str, u32)> {
         let all = self.plain.0.values().chain(self.normalized.0.values());
-        all.flatten().filter(|s| !s.always).map(|s| s.text.as_str())
+        all.flatten().filter(|s| !s.always).map(|s| (s.text.as_str(), s.id))
     }
 
     /// Returns whether text other than the name of a control token can become that token, because a

@@ -1,0 +1,301 @@
+//! Turns a request into jobs: renders and encodes the prompt, and compiles the constraint.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::{Instant, SystemTime};
+
+use super::answer::Kind;
+use super::choice::Choice as Reply;
+use super::connection::Head;
+use super::constrain::{Plan, Wanted};
+use super::error::{ApiError, no_model, refused, too_long};
+use super::inflate::inflated;
+use super::queue::Job;
+use super::request::{self, Asked, ChatAsked, Choice, CompletionAsked, Text};
+use super::tools::{Format, HERMES, Splitter, Thoughts, Tool, plain};
+use super::{Shared, after};
+use warploom_llm::chat::{Message, Template, TemplateInputs};
+use warploom_llm::tokenizer::EncodeOptions;
+
+/// Texts around reasoning, which may be control tokens.
+const THOUGHT_MARKS: [&str; 2] = ["<think>", "</think>"];
+
+/// A request that is ready to run.
+pub(super) struct Prepared {
+    pub(super) kind: Kind,
+    /// A job for each answer.
+    pub(super) jobs: Vec<Job>,
+    pub(super) replies: Vec<Reply>,
+    pub(super) asked: Asked,
+}
+
+/// A request whose prompts are encoded.
+struct Draft {
+    kind: Kind,
+    prompts: Vec<Vec<u32>>,
+    /// For each prompt, the text with which its answers begin.
+    echoes: Vec<String>,
+    asked: Asked,
+    plan: Plan,
+    thoughts: Thoughts,
+    /// The format and the tools of calls that the answer may have.
+    calls: Option<(&'static Format, Vec<Tool>)>,
+}
+
+impl Prepared {
+    /// Parses and encodes a request.
+    ///
+    /// # Errors
+    /// 400, naming the field that is not valid or not supported; 404 for another model.
+    pub(super) fn new(
+        shared: &Shared,
+        kind: Kind,
+        head: &Head,
+        body: Vec<u8>,
+        begin: Instant,
+    ) -> Result<Prepared, ApiError> {
+        let draft = {
+            let _one = shared.reading.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+            let base = &shared.options;
+            let body = inflated(head.coding.clone()?, body, base.limits.body)?;
+            match kind {
+                Kind::Chat => chat(shared, request::chat(&body, base)?)?,
+                Kind::Completion => completion(shared, request::completion(&body, base)?)?,
+            }
+        };
+        let field = if kind == Kind::Chat { "messages" } else { "prompt" };
+        for prompt in &draft.prompts {
+            if prompt.is_empty() {
+                return Err(ApiError::field(field, "is empty"));
+            }
+            if prompt.len() > shared.context {
+                return Err(too_long(field, &format!("{} tokens", prompt.len()), shared.context));
+            }
+        }
+        draft.into_jobs(shared, begin)
+    }
+}
+
+impl Draft {
+    fn into_jobs(self, shared: &Shared, begin: Instant) -> Result<Prepared, ApiError> {
+        let asked = self.asked;
+        // Not under the lock: other requests are parsed meanwhile.
+        let guard = self.plan.compile(shared)?;
+        let count = self.prompts.len() * asked.n;
+        if count > shared.queue.limit() {
+            let text = format!("{count} answers, the queue holds {}", shared.queue.limit());
+            return Err(ApiError::field("n", text));
+        }
+        let shown = shared.shown(self.thoughts, self.calls.as_ref().map(|(format, _)| *format));
+        let mut job = Job::new(Vec::new(), after(begin, shared.options.time))
+            .max_tokens(asked.max_tokens.flatten().unwrap_or(shared.context))
+            .sampling(asked.sampling.clone())
+            .stop(asked.stop.clone())
+            .edits(asked.edits.clone())
+            .logprobs(asked.logprobs)
+            .ignore_end(asked.ignore_end)
+            .guard(guard)
+            .shown(Arc::new(shown));
+        if asked.edits.min_tokens > 0 {
+            job.edits.ends = shared.model.tokenizer().stop_tokens().collect();
+        }
+        let numbers = shared.call_numbers(count);
+        let logprobs = asked.logprobs.is_some();
+        let (mut jobs, mut replies) = (Vec::new(), Vec::new());
+        for (prompt, echo) in self.prompts.into_iter().zip(self.echoes) {
+            for answer in 0..asked.n {
+                let mut job = job.clone();
+                job.prompt = prompt.clone();
+                // The answers to one prompt differ.
+                job.sampling.seed = job.sampling.seed.wrapping_add(answer as u64);
+                let index = jobs.len();
+                jobs.push(job);
+                replies.push(match self.kind {
+                    Kind::Completion => Reply::plain(index, echo.clone(), logprobs),
+                    Kind::Chat => {
+                        let splitter = Splitter::new(self.thoughts, self.calls.clone());
+                        let format = self.calls.as_ref().map(|(format, _)| *format);
+                        let number = numbers.wrapping_add((index as u64) << 16);
+                        Reply::split(index, splitter, format, number, logprobs)
+                    }
+                });
+            }
+        }
+        Ok(Prepared { kind: self.kind, jobs, replies, asked })
+    }
+}
+
+/// Prepares a chat.
+fn chat(shared: &Shared, chat: ChatAsked) -> Result<Draft, ApiError> {
+    known(shared, &chat.asked)?;
+    let template = shared.template.as_ref();
+    let template = template.map_err(|text| ApiError::new(400, text.as_str()).code("no_chat"))?;
+    let tools: &[Tool] = if chat.choice == Choice::None { &[] } else { &chat.tools };
+    let is_plain = !shared.knows_tools && (!tools.is_empty() || plain::has_calls(&chat.messages));
+    let format = match shared.knows_tools {
+        true => Format::of_template(template.source()),
+        false => Some(&HERMES),
+    };
+    let format = format.filter(|_| !tools.is_empty());
+    if format.is_none() && !tools.is_empty() {
+        let text = "are not supported by this model: the format of its calls is not known";
+        return Err(ApiError::field("tools", text).code("unsupported"));
+    }
+    let variables = variables(template, &chat)?;
+    let written = is_plain.then(|| plain::written(&chat.messages, tools));
+    let messages = written.as_deref().unwrap_or(&chat.messages);
+    let json: Vec<String> = match is_plain {
+        true => Vec::new(),
+        false => tools.iter().map(|tool| tool.json.clone()).collect(),
+    };
+    let inputs = TemplateInputs::new(messages).tools(&json).variables(&variables);
+    let (prompt, text) = render(shared, template, &inputs)?;
+    let thoughts = match template.source().contains(THOUGHT_MARKS[1]) {
+        true if text.trim_end().ends_with(THOUGHT_MARKS[0]) => Thoughts::Open,
+        true => Thoughts::Maybe,
+        false => Thoughts::None,
+    };
+    let calls = format.map(|format| (format, tools.to_vec()));
+    let plan = Plan::new(Wanted {
+        format: chat.format,
+        choice: chat.choice,
+        parallel: chat.parallel,
+        calls: calls.clone(),
+        thoughts,
+    });
+    Ok(Draft {
+        kind: Kind::Chat,
+        prompts: vec![prompt],
+        echoes: vec![String::new()],
+        asked: chat.asked,
+        plan,
+        thoughts,
+        calls,
+    })
+}
+
+/// Returns the variables of the template, with the reasoning effort in the form that it knows.
+fn variables(template: &Template, chat: &ChatAsked) -> Result<Vec<(String, String)>, ApiError> {
+    let mut variables = chat.variables.clone();
+    let Some(effort) = &chat.effort else { return Ok(variables) };
+    let (name, value) = if template.source().contains("reasoning_effort") {
+        ("reasoning_effort", serde_json::Value::from(effort.as_str()).to_string())
+    } else if template.source().contains("enable_thinking") {
+        ("enable_thinking", (effort != "none").to_string())
+    } else if ["none", "medium"].contains(&effort.as_str()) {
+        return Ok(variables);
+    } else {
+        let error = ApiError::field("reasoning_effort", "is not supported by this model");
+        return Err(error.code("unsupported"));
+    };
+    // A variable that the request sets itself has priority.
+    if !variables.iter().any(|(known, _)| known == name) {
+        variables.push((name.to_owned(), value));
+    }
+    Ok(variables)
+}
+
+/// Renders and encodes a conversation; returns its tokens and its text.
+pub(super) fn render(
+    shared: &Shared,
+    template: &Template,
+    inputs: &TemplateInputs<'_>,
+) -> Result<(Vec<u32>, String), ApiError> {
+    // Checked before the template is rendered.
+    let tools: usize = inputs.tools.iter().map(String::len).sum();
+    check_size(shared, "messages", inputs.messages.iter().map(Message::bytes).sum())?;
+    check_size(shared, "tools", tools)?;
+    let tokenizer = shared.model.tokenizer();
+    let prompt = template.render_with(&inputs.now(Some(SystemTime::now())), tokenizer);
+    let prompt = prompt.map_err(|e| refused(inputs.messages, &e))?;
+    check_size(shared, "messages", prompt.text.len())?;
+    let tokens = prompt.encode(tokenizer, true);
+    let tokens = tokens.map_err(|e| ApiError::field("messages", e.to_string()))?;
+    Ok((tokens, prompt.text))
+}
+
+/// Prepares a completion.
+fn completion(shared: &Shared, completion: CompletionAsked) -> Result<Draft, ApiError> {
+    known(shared, &completion.asked)?;
+    let (mut prompts, mut echoes) = (Vec::new(), Vec::new());
+    for text in completion.prompts {
+        let (tokens, text) = prompt(shared, text)?;
+        prompts.push(tokens);
+        echoes.push(if completion.echo { text } else { String::new() });
+    }
+    Ok(Draft {
+        kind: Kind::Completion,
+        prompts,
+        echoes,
+        asked: completion.asked,
+        plan: Plan::none(),
+        thoughts: Thoughts::None,
+        calls: None,
+    })
+}
+
+/// Encodes the prompt of a completion; returns its tokens and its text.
+fn prompt(shared: &Shared, text: Text) -> Result<(Vec<u32>, String), ApiError> {
+    let tokenizer = shared.model.tokenizer();
+    let wrong = |e: warploom::Error| ApiError::field("prompt", e.to_string());
+    match text {
+        Text::Tokens(tokens) => {
+            check_tokens(shared, "prompt", &tokens)?;
+            let text = tokenizer.decode(&tokens).map_err(wrong)?;
+            Ok((tokens, text))
+        }
+        Text::Text(text) => {
+            check_size(shared, "prompt", text.len())?;
+            let options = EncodeOptions::default().add_bos(true).parse_special(true);
+            let tokens = tokenizer.encode(&text, options).map_err(wrong)?;
+            Ok((tokens, text))
+        }
+    }
+}
+
+/// Refuses a token outside the vocabulary.
+pub(super) fn check_tokens(shared: &Shared, field: &str, tokens: &[u32]) -> Result<(), ApiError> {
+    let size = shared.model.tokenizer().vocabulary();
+    match tokens.iter().find(|id| **id as usize >= size) {
+        None => Ok(()),
+        Some(id) => {
+            let text = format!("token {id} of a vocabulary of {size}");
+            Err(ApiError::field(field, text))
+        }
+    }
+}
+
+fn known(shared: &Shared, asked: &Asked) -> Result<(), ApiError> {
+    match &asked.model {
+        Some(id) if *id != shared.name => Err(no_model(id)),
+        _ => Ok(()),
+    }
+}
+
+/// Refuses a text that would not fit the context even if all its tokens were the longest.
+pub(super) fn check_size(shared: &Shared, field: &str, bytes: usize) -> Result<(), ApiError> {
+    match bytes / shared.longest_token > shared.context {
+        true => Err(too_long(field, &format!("{bytes} bytes"), shared.context)),
+        false => Ok(()),
+    }
+}
+
+impl Shared {
+    /// Returns the control tokens that must be visible in an answer, so that its parts are found.
+    fn shown(&self, thoughts: Thoughts, format: Option<&'static Format>) -> HashMap<u32, Arc<str>> {
+        let marks = THOUGHT_MARKS.iter().copied().filter(|_| thoughts != Thoughts::None);
+        let names = marks.chain(format.into_iter().flat_map(Format::markers));
+        let shown = names.filter_map(|name| Some((self.control(name)?, Arc::from(name))));
+        shown.collect()
+    }
+
+    /// Returns the control token with this name.
+    pub(super) fn control(&self, name: &str) -> Option<u32> {
+        self.controls.get(name).copied()
+    }
+
+    /// Returns the first of `count` numbers from which the ids of calls are made.
+    fn call_numbers(&self, count: usize) -> u64 {
+        self.answers.fetch_add((count as u64) << 16, std::sync::atomic::Ordering::Relaxed)
+    }
+}
