@@ -340,6 +340,11 @@ fn check_others(floor: &Arc<Checked>, small: &[&Case], step: usize) -> Vec<Strin
     check(floor, &rest, others.to_vec())
 }
 
+/// The cases whose names begin with `start`.
+fn computed<'a>(cases: &'a [Case], start: &str) -> Vec<&'a Case> {
+    cases.iter().filter(|case| case.name.starts_with(start)).collect()
+}
+
 #[test]
 fn every_kernel_is_right_and_without_a_fault() {
     let all = std::env::var("WARPLOOM_INTERPRET_CASES").is_ok_and(|v| v == "all");
@@ -379,6 +384,8 @@ fn every_kernel_is_right_and_without_a_fault() {
     let few: Vec<&Case> = int8.iter().copied().step_by(if all { 1 } else { 2 }).collect();
     wrong.extend(check(&matrices, &int8, packed("wgsl.matmul_coop", "")));
     wrong.extend(check(&matrices, &few, packed("wgsl.matmul_f16_coop", "")));
+    let experts: Vec<&Case> = computed(&cases, "expert_linear/int8_");
+    wrong.extend(check(&matrices, &experts, packed("wgsl.expert_coop", "")));
     let halves =
         ["f16", "bf16"].map(|f| EngineId::new(format!("wgsl.matmul_f16_coop.{f}"))).to_vec();
     let in_f16 = |case: &&Case| case.name.starts_with("in_f16/");
@@ -387,13 +394,10 @@ fn every_kernel_is_right_and_without_a_fault() {
     let attention = |case: &&Case| case.name.starts_with("attention_f16/");
     let attention: Vec<&Case> = cases.iter().filter(attention).step_by(6).collect();
     wrong.extend(check(&matrices, &attention, vec![EngineId::new("wgsl.attn_coop")]));
-    let computed = |start: &'static str| {
-        cases.iter().filter(move |case| case.name.starts_with(start)).collect::<Vec<_>>()
-    };
     let coop = vec![EngineId::new("wgsl.matmul_batched_coop")];
-    wrong.extend(check(&matrices, &computed("library/f16/"), coop));
+    wrong.extend(check(&matrices, &computed(&cases, "library/f16/"), coop));
     let tiles = vec![EngineId::new("wgsl.matmul_batched_tiled")];
-    wrong.extend(check(&floor, &computed("matmul/t"), tiles));
+    wrong.extend(check(&floor, &computed(&cases, "matmul/t"), tiles));
     let library = Checked::with_library_and_matrices();
     let called = Format::ALL.into_iter().filter(|f| *f != Format::F32);
     let called: Vec<EngineId> =
