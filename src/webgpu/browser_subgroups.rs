@@ -25,7 +25,7 @@ pub(super) fn with_subgroups<T>(request: impl FnOnce() -> T) -> T {
             if has_feature(&adapter) {
                 ask(&arguments.get(0));
             }
-            let called = Reflect::apply(method.unchecked_ref(), &adapter, &arguments);
+            let called = method.unchecked_ref::<Function>().apply(&adapter, &arguments);
             called.unwrap_or_else(|thrown| Promise::reject(&thrown).into())
         },
     );
