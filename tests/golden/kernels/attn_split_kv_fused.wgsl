@@ -17,8 +17,8 @@
 // time per token of small models with 512 keys on an H100.
 // The keys that token t attends to: from x to below y. Needs Params, and SPANS: the binding after
 // the other inputs (in attn_split_kv_fused, after its scratch buffer). Token t is at position past + t;
-// with spans, at the last key of its span.
-const OWN_READS: u32 = SPANS - 1u;
+// with spans, at the last key of its span. With sinks, each head has a key without a value.
+const INPUTS: u32 = SPANS - 1u;
 
 fn key_range(t: u32) -> vec2<u32> {
     let position = params.past + t;
@@ -26,6 +26,7 @@ fn key_range(t: u32) -> vec2<u32> {
     let first = select(0u, position + 1u - min(params.window, position + 1u), params.window != 0u);
     return vec2(min(first, end), end);
 }
+const OWN_READS: u32 = INPUTS;
 // Keys per slice: `count` keys in at most params.splits slices, each but the last a multiple of
 // params.granule. Why: the visible range is only known at run time, and few keys should make few
 // slices.
