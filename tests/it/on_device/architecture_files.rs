@@ -250,7 +250,7 @@ fn interleaved(values: &[f32], heads: u64, columns: usize) -> Vec<f32> {
 }
 
 /// Whole numbers of the config: the key in GGUF, and that of `transformers`.
-const COUNTS: [(&str, &str); 25] = [
+const COUNTS: [(&str, &str); 26] = [
     ("block_count", "num_hidden_layers"),
     ("context_length", "max_position_embeddings"),
     ("embedding_length", "hidden_size"),
@@ -269,6 +269,7 @@ const COUNTS: [(&str, &str); 25] = [
     ("expert_shared_count", "moe_num_shared_experts"),
     ("leading_dense_block_count", "first_k_dense_replace"),
     ("leading_dense_block_count", "moe_layer_start_index"),
+    ("interleave_moe_layer_step", "moe_layer_interval"),
     ("expert_shared_feed_forward_length", "shared_expert_intermediate_size"),
     ("ssm.conv_kernel", "linear_conv_kernel_dim"),
     ("ssm.state_size", "linear_key_head_dim"),
@@ -283,14 +284,13 @@ pub(super) fn gguf(model: &Json) -> Gguf {
     Gguf::from_bytes(gguf_bytes(model), &format!("{} of a formula", name(model))).unwrap()
 }
 
-pub(super) fn gguf_bytes(model: &Json) -> Vec<u8> {
+/// Adds the keys of experts that are not those of `COUNTS`.
+fn expert_keys(model: &Json, mut file: Writer) -> Writer {
     let arch = name(model);
     let key = |key: &str| format!("{arch}.{key}");
-    let mut file = Writer::new().key("general.architecture", Meta::Str(arch.into()));
-    for (ours, theirs) in COUNTS {
-        if let Some(n) = number(model, theirs) {
-            file = file.key(&key(ours), Meta::U32(n as u32));
-        }
+    if let Some(shared) = number(model, "moe_num_shared_experts") {
+        let inner = shared * number(model, "moe_intermediate_size").unwrap();
+        file = file.key(&key("expert_shared_feed_forward_length"), Meta::U32(inner as u32));
     }
     if arch == "glm4moe" {
         // The sigmoid.
@@ -301,6 +301,19 @@ pub(super) fn gguf_bytes(model: &Json) -> Vec<u8> {
         let inner = number(model, "intermediate_size").unwrap();
         file = file.key(&key("expert_feed_forward_length"), Meta::U32(inner as u32));
     }
+    file
+}
+
+pub(super) fn gguf_bytes(model: &Json) -> Vec<u8> {
+    let arch = name(model);
+    let key = |key: &str| format!("{arch}.{key}");
+    let mut file = Writer::new().key("general.architecture", Meta::Str(arch.into()));
+    for (ours, theirs) in COUNTS {
+        if let Some(n) = number(model, theirs) {
+            file = file.key(&key(ours), Meta::U32(n as u32));
+        }
+    }
+    file = expert_keys(model, file);
     if let Some(heads) = number(model, "linear_num_value_heads") {
         let inner = heads * number(model, "linear_value_head_dim").unwrap();
         file = file.key(&key("ssm.inner_size"), Meta::U32(inner as u32));
