@@ -14,6 +14,7 @@
 //! [`TILE_SUM`] and [`MAX_HEAD_DIM`] bound the rest. A spec beyond them fails to compile.
 
 use super::attention_variants::*;
+use super::entry::shipped;
 pub use super::entry::{has_units_of_32, reads_ahead, resident, subgroup_most, subgroup_needed};
 pub use super::find::{family_formats, family_name, find};
 pub use super::interface::interface;
@@ -27,11 +28,11 @@ pub use super::params::{
 use super::spec::Access;
 
 /// A kernel, or a family with one kernel per weight format.
-#[derive(Debug)]
+#[derive(Debug, Clone, Copy)]
 pub struct Entry {
     /// Name of the kernel everywhere; `*` stands for a weight format.
     pub name: &'static str,
-    /// What the kernel computes, on which shapes, and its grid.
+    /// What the kernel computes, on which shapes, and its grid; empty in a browser.
     pub doc: &'static str,
     /// Names of the words of the parameter block, in order.
     pub params: &'static [&'static str],
@@ -58,7 +59,9 @@ const fn reduction(name: &'static str) -> Entry {
 }
 
 /// All kernels.
-pub static CATALOGUE: &[Entry] = &[
+pub static CATALOGUE: &[Entry] = &shipped::<{ ROWS.len() }>(ROWS);
+
+const ROWS: &[Entry] = &[
     Entry {
         name: "matvec_*",
         doc: "y[i, r] = sum over c of w[r, c] * x[i, c], for few rows i; w is [n, k] packed, x [m, k], y [m, n]. A workgroup \

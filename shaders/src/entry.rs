@@ -8,6 +8,20 @@ use warploom_core::base::{ComputeMode, DType, Format};
 /// Defines of the `matvec_prequant_*` variants that assume 32-lane subgroups.
 const WAYS_OF_32: [&str; 5] = ["headers", "eights", "trits", "blocks", "several"];
 
+/// Returns the rows of a build: a browser's have no descriptions, to reduce the size of the download.
+pub(super) const fn shipped<const N: usize>(rows: &[Entry]) -> [Entry; N] {
+    let mut all = [rows[0]; N];
+    let mut at = 0;
+    while at < N {
+        all[at] = rows[at];
+        if cfg!(target_arch = "wasm32") {
+            all[at].doc = "";
+        }
+        at += 1;
+    }
+    all
+}
+
 /// Returns the smallest subgroup size that a kernel supports, or 0 if it supports any.
 pub fn subgroup_needed(asset: &AssetSpec) -> u32 {
     match asset.name.as_str() {

@@ -30,6 +30,7 @@ use super::sample::Sample;
 use super::top_k::{TakeAlong, TopK};
 use super::{Engine, EngineId};
 use crate::base::Format;
+use crate::base::platform::BROWSER;
 use crate::error::{Error, Result};
 
 /// Maximum number of similar ids suggested for an unknown one.
@@ -50,10 +51,11 @@ impl Registry {
         for format in Format::ALL.into_iter().chain(Format::KEPT) {
             engines.extend(Linear::all(format).map(|e| Arc::new(e) as Arc<dyn Engine>));
             engines.extend(CodesLinear::all(format).map(|e| Arc::new(e) as Arc<dyn Engine>));
-            engines.extend(TilesLinear::of(format).map(|e| Arc::new(e) as Arc<dyn Engine>));
-            engines.extend(CoopLinear::all(format).map(|e| Arc::new(e) as Arc<dyn Engine>));
             engines.extend(Experts::all(format).map(|e| Arc::new(e) as Arc<dyn Engine>));
-            engines.extend(ExpertTiles::of(format).map(|e| Arc::new(e) as Arc<dyn Engine>));
+        }
+        // They would never be chosen in a browser; the constant keeps them out of the download.
+        if !BROWSER {
+            engines.extend(Registry::of_native_hardware());
         }
         engines.extend(Rows::all().map(|e| Arc::new(e) as Arc<dyn Engine>));
         engines.extend(Attention::all().map(|e| Arc::new(e) as Arc<dyn Engine>));
@@ -64,14 +66,9 @@ impl Registry {
         engines.push(Arc::new(SplitArgMax::new()));
         engines.push(Arc::new(SplitAttention::new()));
         engines.push(Arc::new(LanesAttention::new()));
-        engines.push(Arc::new(SpreadAttention::new()));
-        engines.push(Arc::new(CoopAttention::new()));
         engines.push(Arc::new(Rope::new()));
         engines.push(Arc::new(MatMul::new()));
         engines.push(Arc::new(Tiles::new()));
-        engines.push(Arc::new(CoopProduct::new()));
-        engines.push(Arc::new(CoopProduct::with_f16_accumulate()));
-        engines.push(Arc::new(Library::new()));
         engines.push(Arc::new(Elementwise::new()));
         engines.extend(elementwise::Rows::all().map(|e| Arc::new(e) as Arc<dyn Engine>));
         engines.push(Arc::new(Scatter::new()));
@@ -83,6 +80,23 @@ impl Registry {
         engines.push(Arc::new(Sample::new()));
         engines.push(Arc::new(Custom::new()));
         Registry { engines }
+    }
+
+    /// Creates the engines of what browsers do not expose: matrix hardware, GEMM libraries, and memory
+    /// that is ordered between workgroups.
+    fn of_native_hardware() -> Vec<Arc<dyn Engine>> {
+        let mut engines: Vec<Arc<dyn Engine>> = Vec::new();
+        for format in Format::ALL.into_iter().chain(Format::KEPT) {
+            engines.extend(TilesLinear::of(format).map(|e| Arc::new(e) as Arc<dyn Engine>));
+            engines.extend(CoopLinear::all(format).map(|e| Arc::new(e) as Arc<dyn Engine>));
+            engines.extend(ExpertTiles::of(format).map(|e| Arc::new(e) as Arc<dyn Engine>));
+        }
+        engines.push(Arc::new(SpreadAttention::new()));
+        engines.push(Arc::new(CoopAttention::new()));
+        engines.push(Arc::new(CoopProduct::new()));
+        engines.push(Arc::new(CoopProduct::with_f16_accumulate()));
+        engines.push(Arc::new(Library::new()));
+        engines
     }
 
     /// Adds an engine.

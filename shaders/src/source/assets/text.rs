@@ -3,14 +3,18 @@
 /// The text of a file; in browser builds, without comments and indentation.
 #[cfg(not(target_arch = "wasm32"))]
 macro_rules! text {
-    ($path:literal) => {
+    ($(native)? $path:literal) => {
         include_str!(concat!("../../", $path))
     };
 }
 
-/// The text of a file; in browser builds, without comments and indentation.
+/// The text of a file; in browser builds, without comments and indentation, and empty if it is for
+/// native kernels.
 #[cfg(target_arch = "wasm32")]
 macro_rules! text {
+    (native $path:literal) => {
+        ""
+    };
     ($path:literal) => {{
         const WHOLE: &str = include_str!(concat!("../../", $path));
         const LEFT: &[u8] = &stripped::bytes::<{ stripped::length(WHOLE) }>(WHOLE);
