@@ -142,7 +142,13 @@ impl Provider {
                 power_preference: wgpu::PowerPreference::HighPerformance,
                 ..Default::default()
             };
-            return self.instance().request_adapter(&options).await.into_iter().collect();
+            let instance = self.instance();
+            let mut found = instance.request_adapter(&options).await;
+            // Chromium 156 on Linux answers the first request of a new GPU process with none.
+            if found.is_err() {
+                found = instance.request_adapter(&options).await;
+            }
+            return found.into_iter().collect();
         }
         if let Some(found) = self.found.get() {
             return found.clone();

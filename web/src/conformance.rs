@@ -2,8 +2,8 @@
 
 use js_sys::Function;
 use serde_json::{Value, json};
-use warploom::Result;
 use warploom::graph::Node;
+use warploom::{Error, Result};
 use warploom_testkit::conformance::Verdict;
 use warploom_testkit::{Case, Conformance, cases};
 use wasm_bindgen::JsValue;
@@ -15,7 +15,8 @@ use crate::options::{self, Open};
 use crate::pace::paced;
 
 /// Runs the cases of the conformance table on a device: "webgpu", "webgpu floor" or "cpu". With
-/// `elements`, cases in which a tensor has more elements are left out. `progress` receives the
+/// `elements`, cases in which a tensor has more elements are left out; with `names`, those whose name
+/// does not contain it. `progress` receives the
 /// number of finished cases, their total and the name of the next. Resolves to JSON: `{device,
 /// cases, left_out, passed, failed: [{case, sizes, why}], unsupported: [{case, sizes, why}],
 /// problems, seconds}`.
@@ -26,9 +27,14 @@ use crate::pace::paced;
 pub async fn conformance(
     device: String,
     elements: Option<f64>,
+    names: Option<String>,
     progress: Function,
 ) -> Result<String, JsValue> {
-    paced(run(device, elements, progress)).await.map_err(to_js)
+    let kept = |case: &Case| {
+        elements.is_none_or(|elements| !exceeds(case, elements))
+            && names.as_ref().is_none_or(|names| case.name.contains(names))
+    };
+    paced(run(device, kept, progress)).await.map_err(to_js)
 }
 
 /// Returns whether a tensor of the case has more elements.
@@ -40,7 +46,7 @@ fn exceeds(case: &Case, elements: f64) -> bool {
     case.graph.nodes().iter().any(|node| count(node) > elements)
 }
 
-async fn run(device: String, elements: Option<f64>, progress: Function) -> Result<String> {
+async fn run(device: String, keep: impl Fn(&Case) -> bool, progress: Function) -> Result<String> {
     let (name, floor) = match device.strip_suffix(" floor") {
         Some(name) => (name, true),
         None => (device.as_str(), false),
@@ -50,10 +56,10 @@ async fn run(device: String, elements: Option<f64>, progress: Function) -> Resul
     let (runtime, _) = runtime(open).await?;
     let all = cases();
     let total = all.len();
-    let kept: Vec<Case> = match elements {
-        Some(elements) => all.into_iter().filter(|case| !exceeds(case, elements)).collect(),
-        None => all,
-    };
+    let kept: Vec<Case> = all.into_iter().filter(keep).collect();
+    if kept.is_empty() {
+        return Err(Error::invalid(format!("none of the {total} cases is selected")));
+    }
     let left_out = total - kept.len();
     let mut suite = Conformance::new().cases(kept).progress(move |at| {
         let (done, total) = ((at.done as f64).into(), (at.total as f64).into());

@@ -64,12 +64,10 @@ impl Session {
     }
 
     /// Returns the default compute mode: `Int8`, as in llama.cpp; `F32` on software GPUs, which
-    /// gain nothing from `Int8`, and on GPUs in browsers, some of which lack packed 8-bit dot
-    /// products.
+    /// gain nothing from `Int8`.
     pub fn default_mode(profile: &DeviceProfile) -> ComputeMode {
         match profile.kind {
             DeviceKind::Cpu => ComputeMode::Int8,
-            _ if cfg!(target_arch = "wasm32") => ComputeMode::F32,
             DeviceKind::Software | DeviceKind::Null => ComputeMode::F32,
             _ => ComputeMode::Int8,
         }

@@ -176,14 +176,17 @@ export class Engine extends EventTarget {
   }
 
   /** Runs the conformance table on a device of this browser. With `elements`, cases in which a
-   * tensor has more elements are left out. */
+   * tensor has more elements are left out; with `cases`, those whose name does not contain it. */
   conformance(options: {
     device?: string;
     elements?: number;
+    cases?: string;
     onProgress?: (progress: ConformanceProgress) => void;
   } = {}): Promise<ConformanceReport> {
-    const { device = this.info.provider, elements, onProgress } = options;
-    const limit = elements === undefined ? {} : { elements };
+    const { device = this.info.provider, elements, cases, onProgress } = options;
+    const limit = {
+      ...(elements === undefined ? {} : { elements }), ...(cases === undefined ? {} : { cases }),
+    };
     return this.#connection.call(
       "conformance", { device, ...limit }, onProgress ? { event: onProgress } : {});
   }

@@ -80,7 +80,7 @@ export interface Calls {
   models: { args: null; event: never; result: StoredModel[] };
   remove: { args: { name: string }; event: never; result: boolean };
   conformance: {
-    args: { device: string; elements?: number };
+    args: { device: string; elements?: number; cases?: string };
     event: ConformanceProgress;
     result: ConformanceReport;
   };

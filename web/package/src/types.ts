@@ -196,7 +196,7 @@ export interface ConformanceCase {
 
 export interface ConformanceReport {
   cases: number;
-  /** Cases with a tensor of more elements than asked for. */
+  /** Cases with a tensor of more elements than asked for, or of another name. */
   left_out: number;
   passed: number;
   failed: ConformanceCase[];

@@ -62,6 +62,7 @@ export interface Backend {
   conformance?(
     device: string,
     elements: number | undefined,
+    cases: string | undefined,
     progress: (done: number, total: number, name: string) => void,
   ): Promise<string>;
   shaders?(model: Source): string;

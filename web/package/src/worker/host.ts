@@ -139,8 +139,8 @@ export class Host {
     }),
     models: () => listModels(),
     remove: ({ name }, { signal }) => removeModel(name, signal),
-    conformance: async ({ device, elements }, { event }) => JSON.parse(
-      await present(this.#backend.conformance, "checks of devices")(device, elements,
+    conformance: async ({ device, elements, cases }, { event }) => JSON.parse(
+      await present(this.#backend.conformance, "checks of devices")(device, elements, cases,
         (done, total, name) => event({ done, total, name }))),
     shaders: async (_, context) => JSON.parse(
       present(this.#backend.shaders, "checks of devices")(await this.#embedded(context))),
