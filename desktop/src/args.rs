@@ -18,6 +18,7 @@ Options:
       --folder DIR     folder of conversations and settings (default: in the user's data folder)
       --script FILE    run the steps of a script, and exit
       --screenshot PNG save a picture of the window at the end of the script, and exit
+      --offscreen      draw into memory, without a screen; needs a script or a picture to save
   -h, --help           print this
   -V, --version        print the version
 ";
@@ -35,6 +36,8 @@ pub struct Args {
     pub script: Option<PathBuf>,
     /// Picture at the end of the script.
     pub screenshot: Option<PathBuf>,
+    /// Whether the window is drawn into memory.
+    pub offscreen: bool,
     /// Whether the help is printed.
     pub help: bool,
     /// Whether the version is printed.
@@ -57,6 +60,7 @@ impl Args {
                 "-V" | "--version" => read.version = true,
                 "--device" => read.device = Some(value()?.to_string_lossy().into_owned()),
                 "--folder" => read.folder = Some(value()?.into()),
+                "--offscreen" => read.offscreen = true,
                 "--script" => read.script = Some(value()?.into()),
                 "--screenshot" => read.screenshot = Some(value()?.into()),
                 option if option.starts_with('-') => {
@@ -67,6 +71,9 @@ impl Args {
                 }
                 _ => read.model = Some(arg.into()),
             }
+        }
+        if read.offscreen && read.script.is_none() && read.screenshot.is_none() {
+            return Err("--offscreen needs --script or --screenshot, or it would not end".into());
         }
         Ok(read)
     }
@@ -88,6 +95,8 @@ mod tests {
         assert!(read(&["-h"]).unwrap().help);
         assert!(read(&["--script"]).unwrap_err().contains("needs a value"));
         assert!(read(&["--what"]).unwrap_err().contains("--what"));
+        assert!(read(&["--offscreen"]).unwrap_err().contains("--script"));
+        assert!(read(&["--offscreen", "--script", "a"]).unwrap().offscreen);
         assert!(read(&["a", "b"]).unwrap_err().contains("one model"));
     }
 }

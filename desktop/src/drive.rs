@@ -171,7 +171,10 @@ impl App {
                 gallery.set_size(Some(Size { width: *width, height: *height }));
             }
             Step::Steps(count) if gallery.steps() < *count => return Ok(Done::Later),
-            _ => gallery.play(false),
+            _ => {
+                gallery.play(false);
+                println!("{}: {}", gallery.scene().title(), gallery.figures());
+            }
         }
         Ok(Done::Now)
     }

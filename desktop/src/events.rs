@@ -41,7 +41,10 @@ impl App {
                 self.chat.on_text(number, &text, tokens, since);
             }
             Event::Answered(number, done) => {
-                self.with(|panels, host| panels.chat.on_answered(number, done, host));
+                self.with(|panels, host| {
+                    panels.chat.on_answered(number, done, host);
+                    panels.kernels.after_answer(host);
+                });
             }
             Event::Comparing(device, tokens) => self.compare.on_comparing(device, tokens),
             Event::Compared(device, compared) => self.compare.on_compared(device, compared),

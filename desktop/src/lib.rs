@@ -35,6 +35,7 @@ pub mod kernels;
 pub mod look;
 pub mod models;
 pub mod notice;
+pub mod offscreen;
 pub mod packs;
 pub mod panel;
 pub mod playground;

@@ -6,7 +6,10 @@ use eframe::egui::{IconData, ViewportBuilder};
 use warploom_desktop::app::{App, Options};
 use warploom_desktop::args::{Args, HELP};
 use warploom_desktop::script::Script;
-use warploom_desktop::window;
+use warploom_desktop::{offscreen, window};
+
+/// Size of the window at first, in points.
+const SIZE: [f32; 2] = [1180.0, 780.0];
 
 fn main() -> ExitCode {
     let args = match Args::read(std::env::args_os().skip(1)) {
@@ -53,12 +56,17 @@ fn run(args: Args) -> Result<(), String> {
         ..Options::default()
     };
     let failed = options.failed.clone();
+    if args.offscreen {
+        offscreen::run(options, SIZE)?;
+        let failed = failed.lock().unwrap_or_else(std::sync::PoisonError::into_inner).take();
+        return failed.map_or(Ok(()), Err);
+    }
     let viewport = ViewportBuilder::default()
         .with_title("warploom")
         .with_app_id("warploom")
         .with_icon(icon())
         .with_drag_and_drop(true)
-        .with_inner_size([1180.0, 780.0])
+        .with_inner_size(SIZE)
         .with_min_inner_size([480.0, 360.0]);
     let native = eframe::NativeOptions {
         viewport,

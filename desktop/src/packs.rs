@@ -45,8 +45,16 @@ pub const MANDELBROT: PackText =
     pack!("packs", "mandelbrot", &[("width", 512.0), ("height", 384.0), ("steps", 64.0)]);
 /// Bodies that attract each other.
 pub const NBODY: PackText = pack!("../examples/packs", "nbody", &[("n", 4096.0)]);
+/// Counts the birds in the cells of a grid.
+pub const FLOCK_COUNT: PackText =
+    pack!("packs", "flock-count", &[("n", 1_048_576.0), ("side", 256.0)]);
+/// Where the birds of each cell end.
+pub const FLOCK_ENDS: PackText = pack!("packs", "flock-ends", &[("side", 256.0)]);
+/// Sorts birds by cell.
+pub const FLOCK_SORT: PackText =
+    pack!("packs", "flock-sort", &[("n", 1_048_576.0), ("side", 256.0)]);
 /// A flock.
-pub const BOIDS: PackText = pack!("packs", "boids", &[("n", 4096.0)]);
+pub const BOIDS: PackText = pack!("packs", "boids", &[("n", 65_536.0), ("side", 64.0)]);
 /// Moves a fluid.
 pub const ADVECT: PackText =
     pack!("packs", "fluid-advect", &[("width", 1024.0), ("height", 1024.0)]);
@@ -68,8 +76,22 @@ pub const BLUR: PackText =
 pub const SCAN: PackText = pack!("../examples/packs", "scan", &[("n", 256.0)]);
 
 /// All packs, in the order of lists.
-pub const ALL: [PackText; 11] =
-    [BLUR, PAINT, LIFE, MANDELBROT, NBODY, BOIDS, ADVECT, DIVERGENCE, PRESSURE, PROJECT, SCAN];
+pub const ALL: [PackText; 14] = [
+    BLUR,
+    PAINT,
+    LIFE,
+    MANDELBROT,
+    NBODY,
+    BOIDS,
+    FLOCK_COUNT,
+    FLOCK_ENDS,
+    FLOCK_SORT,
+    ADVECT,
+    DIVERGENCE,
+    PRESSURE,
+    PROJECT,
+    SCAN,
+];
 
 impl PackText {
     /// Loads the pack.

@@ -7,7 +7,7 @@ use eframe::egui::{self, DragValue, Grid, RichText, ScrollArea, Slider, TextEdit
 use crate::frames::Frames;
 use crate::host::Host;
 use crate::look;
-use crate::settings::{Settings, Theme};
+use crate::settings::{Preset, Settings, Theme};
 
 /// Draws the settings. `folder` is where they and the conversations are kept.
 pub fn ui(ui: &mut Ui, host: &mut Host<'_>, folder: &Path) {
@@ -25,6 +25,8 @@ pub fn ui(ui: &mut Ui, host: &mut Host<'_>, folder: &Path) {
             let field = TextEdit::multiline(&mut settings.system).desired_rows(2);
             let field = field.hint_text("None").desired_width(f32::INFINITY);
             ui.add(field).labelled_by(label.id);
+            ui.add_space(4.0);
+            presets(ui, settings);
         });
         ui.add_space(6.0);
         look::card(ui, |ui| {
@@ -99,6 +101,47 @@ fn answers(ui: &mut Ui, settings: &mut Settings) {
         }
     });
     ui.end_row();
+}
+
+/// Draws the presets: what sets temperature and system message, and what keeps those that are set.
+fn presets(ui: &mut Ui, settings: &mut Settings) {
+    let own = settings.presets.clone();
+    let mut chosen = None;
+    ui.horizontal_wrapped(|ui| {
+        ui.label("Presets");
+        for preset in Preset::builtin().iter().chain(&own) {
+            let hint = match preset.system.as_str() {
+                "" => "No system message",
+                system => system,
+            };
+            let button = egui::Button::selectable(settings.is(preset), preset.name.as_str());
+            let button = ui.add(button.frame_when_inactive(true)).on_hover_text(hint);
+            if button.clicked() {
+                chosen = Some(preset.clone());
+            }
+        }
+    });
+    if let Some(preset) = chosen {
+        settings.apply(&preset);
+    }
+    ui.horizontal_wrapped(|ui| {
+        let id = ui.scope_id().with("name of a preset");
+        let mut name = ui.data_mut(|data| data.get_temp::<String>(id).unwrap_or_default());
+        let field = TextEdit::singleline(&mut name).hint_text("Name").desired_width(140.0);
+        let field = ui.add(field);
+        look::name(&field, egui::Role::TextInput, "Name of a preset");
+        let is_named = !name.trim().is_empty();
+        if ui.add_enabled(is_named, egui::Button::new("Keep as a preset")).clicked() {
+            settings.keep_preset(name.trim());
+            name.clear();
+        }
+        ui.data_mut(|data| data.insert_temp(id, name));
+        if let Some(at) = own.iter().position(|preset| settings.is(preset))
+            && look::quiet_button(ui, &format!("Delete {:?}", own[at].name)).clicked()
+        {
+            settings.presets.remove(at);
+        }
+    });
 }
 
 fn models(ui: &mut Ui, settings: &mut Settings) {

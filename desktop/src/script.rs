@@ -166,7 +166,9 @@ impl Step {
             }
             "cells" => match rest.split_once('x').map(|(w, h)| (w.parse(), h.parse())) {
                 Some((Ok(width @ 1..=8192), Ok(height @ 1..=8192))) => Step::Cells(width, height),
-                _ => return Err(wrong("sizes are like 320x240")),
+                // Points are in one row.
+                Some((Ok(width @ 1..=4_194_304), Ok(1))) => Step::Cells(width, 1),
+                _ => return Err(wrong("sizes are like 320x240, and of points like 4096x1")),
             },
             "steps" => Step::Steps(rest.parse().map_err(|_| wrong("a number is needed"))?),
             "pack" => Step::Pack(rest.to_owned()),

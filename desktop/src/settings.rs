@@ -36,6 +36,46 @@ impl From<Theme> for ThemePreference {
     }
 }
 
+/// A system message and its sampling, under a name.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Preset {
+    /// Its name.
+    pub name: String,
+    /// The system message; empty for none.
+    pub system: String,
+    /// Randomness of answers.
+    pub temperature: f32,
+}
+
+impl Preset {
+    /// Returns the presets of the program.
+    pub fn builtin() -> Vec<Preset> {
+        let preset = |name: &str, system: &str, temperature| Preset {
+            name: name.to_owned(),
+            system: system.to_owned(),
+            temperature,
+        };
+        vec![
+            preset("Plain", "", Sampling::default().temperature),
+            preset("Facts", "Answer briefly and exactly. If you are not sure, say so.", 0.0),
+            preset(
+                "Code",
+                "You are a careful programmer. Answer with complete, correct code in one block, \
+                 then explain in a few sentences what is not obvious.",
+                0.2,
+            ),
+            preset("Story", "You are a writer. Write vividly, in short scenes.", 1.0),
+            preset(
+                "Translate",
+                "Translate what the user writes into English. If it is English, translate it into \
+                 the language that the user names. Write nothing but the translation.",
+                0.2,
+            ),
+        ]
+    }
+}
+
 /// What the program remembers. A missing field has its default.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
@@ -52,6 +92,8 @@ pub struct Settings {
     pub context: Option<usize>,
     /// The system message; empty for none.
     pub system: String,
+    /// Presets of the user.
+    pub presets: Vec<Preset>,
     /// Randomness of answers; 0 always takes the most probable token.
     pub temperature: f32,
     /// Maximum number of tokens of an answer.
@@ -75,6 +117,7 @@ impl Default for Settings {
             exact: false,
             context: None,
             system: String::new(),
+            presets: Vec::new(),
             temperature: Sampling::default().temperature,
             max_tokens: 512,
             seed: None,
@@ -120,7 +163,31 @@ impl Settings {
         self.temperature = finite(self.temperature, 0.8).clamp(0.0, 2.0);
         self.max_tokens = self.max_tokens.clamp(1, 1 << 20);
         self.recent.truncate(RECENT);
+        for preset in &mut self.presets {
+            preset.temperature = finite(preset.temperature, 0.8).clamp(0.0, 2.0);
+        }
         self
+    }
+
+    /// Takes system message and sampling of a preset.
+    pub fn apply(&mut self, preset: &Preset) {
+        self.system.clone_from(&preset.system);
+        self.temperature = preset.temperature;
+    }
+
+    /// Returns whether system message and sampling are those of a preset.
+    pub fn is(&self, preset: &Preset) -> bool {
+        self.system == preset.system && self.temperature == preset.temperature
+    }
+
+    /// Keeps system message and sampling as a preset, in place of one with that name.
+    pub fn keep_preset(&mut self, name: &str) {
+        let (system, temperature) = (self.system.clone(), self.temperature);
+        let preset = Preset { name: name.to_owned(), system, temperature };
+        match self.presets.iter_mut().find(|known| known.name == name) {
+            Some(known) => *known = preset,
+            None => self.presets.push(preset),
+        }
     }
 
     /// Puts a file at the head of the recent models.
@@ -160,6 +227,13 @@ mod tests {
         settings.remember(Path::new("18.gguf"));
         assert_eq!(settings.recent[..2], [Path::new("18.gguf"), Path::new("19.gguf")]);
         assert_eq!(settings.recent.len(), RECENT);
+        settings.apply(&Preset::builtin()[1]);
+        assert!(settings.is(&Preset::builtin()[1]) && !settings.is(&Preset::builtin()[0]));
+        for temperature in [0.3, 0.4] {
+            settings.temperature = temperature;
+            settings.keep_preset("mine");
+        }
+        assert_eq!((settings.presets.len(), settings.presets[0].temperature), (1, 0.4));
         settings.save(&path).unwrap();
         assert_eq!(Settings::load(&path).unwrap(), settings);
         assert_eq!(settings.sampling(2).seed, 5);

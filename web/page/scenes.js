@@ -16,7 +16,7 @@ const SIZES = {
   fluid: { gpu: [512, 384], soft: [160, 120], cpu: [64, 48] },
   life: { gpu: [768, 576], soft: [320, 240], cpu: [96, 72] },
   mandelbrot: { gpu: [960, 720], soft: [320, 240], cpu: [96, 72] },
-  boids: { gpu: [960, 720, 4096], soft: [320, 240, 768], cpu: [96, 72, 128] },
+  boids: { gpu: [960, 720, 65536], soft: [320, 240, 768], cpu: [96, 72, 128] },
   bodies: { gpu: [960, 720, 4096], soft: [320, 240, 768], cpu: [96, 72, 128] },
   photo: { gpu: [640, 480], soft: [320, 240], cpu: [80, 60] },
 };
@@ -60,8 +60,14 @@ class Scene {
     }
   }
 
+  /** Returns every result of a pack. */
+  all(name, operands, values) {
+    return this.#packs.get(name).run(operands, values);
+  }
+
+  /** Returns the first result of a pack. */
   run(name, operands, values) {
-    const [result] = this.#packs.get(name).run(operands, values);
+    const [result] = this.all(name, operands, values);
     return result;
   }
 
@@ -270,11 +276,24 @@ class Points extends Scene {
 }
 
 class Boids extends Points {
-  begin() {
-    return this.start("boids", 0, 2.5, (next) => {
+  async begin() {
+    await this.load("flock-count", "flock-ends", "flock-sort");
+    // In smaller cells steps are shorter, so that birds meet those around them for a while.
+    this.side = Math.max(16, Math.min(512, Math.floor(Math.sqrt(this.count / 12))));
+    this.dt = 0.016 * Math.max(0.15, Math.min(1, 2 / (0.11 * this.side)));
+    await this.start("boids", 0, this.count > 10000 ? 0.8 : 2.5, (next) => {
       const turn = next() * 2 * Math.PI;
       return [next() * 2 - 1, next() * 2 - 1, Math.cos(turn) * 0.3, Math.sin(turn) * 0.3];
     });
+  }
+
+  /** Sorts the birds by the cells of a grid, so that each looks at nine cells alone. */
+  step() {
+    const { side, dt, state: [birds] } = this;
+    const [counts, ranks] = this.all("flock-count", [birds], { side });
+    const ends = this.run("flock-ends", [counts]);
+    const sorted = this.run("flock-sort", [birds, ranks, ends]);
+    return [this.run("boids", [sorted, ends], { dt })];
   }
 }
 
@@ -358,7 +377,7 @@ export const SCENES = {
   life: ["Game of Life", "Drag to revive cells.", Life],
   mandelbrot: ["Mandelbrot set", "Click or press Space to zoom in; the wheel and + and - zoom too.",
     Mandelbrot],
-  boids: ["Flock", "Every bird looks at every other one.", Boids],
+  boids: ["Flock", "Every bird looks at the birds around it.", Boids],
   bodies: ["N-body", "Every body attracts every other one.", Bodies],
   photo: ["Your picture", "Choose or drop a picture; each step paints over it.", Photo],
 };

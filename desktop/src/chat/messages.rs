@@ -10,6 +10,7 @@ use crate::format;
 use crate::history::Message;
 use crate::host::Host;
 use crate::look;
+use crate::settings::{Preset, Settings};
 
 /// Questions that a new conversation offers.
 const SUGGESTIONS: [&str; 3] = [
@@ -97,6 +98,8 @@ impl Chat {
                 }
             }
             ui.add_space(10.0);
+            preset_menu(ui, host.settings);
+            ui.add_space(10.0);
             ui.small(RichText::new("Drop a GGUF file anywhere to load it.").weak());
         });
         if let Some(text) = chosen {
@@ -104,6 +107,22 @@ impl Chat {
             self.send(host);
         }
     }
+}
+
+/// Draws the menu of presets, with the name of the one that is set.
+fn preset_menu(ui: &mut Ui, settings: &mut Settings) {
+    let mut all = Preset::builtin();
+    all.extend(settings.presets.iter().cloned());
+    let set = all.iter().find(|preset| settings.is(preset)).map_or("own", |preset| &preset.name);
+    ui.menu_button(format!("Preset: {set}"), |ui| {
+        for preset in &all {
+            let button = ui.selectable_label(settings.is(preset), preset.name.as_str());
+            if button.on_hover_text(preset.system.as_str()).clicked() {
+                settings.apply(preset);
+                ui.close();
+            }
+        }
+    });
 }
 
 /// Returns the line below an answer that is being generated.

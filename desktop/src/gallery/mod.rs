@@ -5,6 +5,7 @@ mod photo;
 mod scenes;
 mod studio;
 
+use std::collections::VecDeque;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -30,6 +31,27 @@ const ZOOM: f64 = 0.985;
 /// A point at the border of the Mandelbrot set, at which there is much to see at any depth.
 const SIGHT: [f64; 2] = [-0.743_643_887_037_158_7, 0.131_825_904_205_311_97];
 
+/// The last numbers of a series. Those of a first frame, which compiles kernels, do not count for long.
+#[derive(Default)]
+struct Recent(VecDeque<f64>);
+
+impl Recent {
+    const KEPT: usize = 15;
+
+    fn push(&mut self, value: f64) {
+        if self.0.len() == Recent::KEPT {
+            self.0.pop_front();
+        }
+        self.0.push_back(value);
+    }
+
+    fn median(&self) -> Option<f64> {
+        let mut all: Vec<f64> = self.0.iter().copied().collect();
+        all.sort_by(f64::total_cmp);
+        all.get(all.len() / 2).copied()
+    }
+}
+
 /// The panel of pictures.
 pub struct Gallery {
     studio: Studio,
@@ -43,8 +65,8 @@ pub struct Gallery {
     /// The view that was asked for last.
     ordered: Option<View>,
     pointer: Pointer,
-    /// Smoothed seconds of a step.
-    seconds: Option<f64>,
+    /// Seconds of a step, of the last frames.
+    seconds: Recent,
     size: Option<Size>,
     rect: egui::Rect,
     /// The picture that is filtered; `None` is the program's own.
@@ -77,7 +99,7 @@ impl Gallery {
             view: View::default(),
             ordered: None,
             pointer: Pointer::default(),
-            seconds: None,
+            seconds: Recent::default(),
             size: None,
             rect: egui::Rect::NOTHING,
             photo: None,
@@ -93,7 +115,7 @@ impl Gallery {
     pub fn show(&mut self, scene: SceneName) {
         if self.scene != scene {
             self.scene = scene;
-            self.seconds = None;
+            self.seconds = Recent::default();
             self.view = View::default();
             self.failed = false;
         }
@@ -119,6 +141,11 @@ impl Gallery {
         }
         self.show(scene);
         (self.reset, self.failed) = (true, false);
+    }
+
+    /// Returns which picture is shown.
+    pub fn scene(&self) -> SceneName {
+        self.scene
     }
 
     /// Returns the picture of the user.
@@ -168,8 +195,7 @@ impl Gallery {
                 Ok(frame) => {
                     if let Some(seconds) = frame.step_seconds.filter(|_| frame.scene == self.scene)
                     {
-                        let before = self.seconds.unwrap_or(seconds);
-                        self.seconds = Some(before * 0.9 + seconds * 0.1);
+                        self.seconds.push(seconds);
                     }
                     // The picture has all of its layers.
                     if frame.scene == SceneName::Photo && frame.step_seconds.is_none() {
@@ -279,7 +305,8 @@ impl Gallery {
         });
     }
 
-    fn figures(&self) -> String {
+    /// Returns size and speed of the picture that is shown.
+    pub fn figures(&self) -> String {
         let Some(frame) = self.frame.as_ref().filter(|frame| frame.scene == self.scene) else {
             return String::new();
         };
@@ -288,14 +315,19 @@ impl Gallery {
             1 => format!("{width}"),
             _ => format!("{width} × {height}"),
         };
-        let Some(seconds) = self.seconds else { return size };
+        let Some(seconds) = self.seconds.median() else { return size };
         let (unit, count) = self.scene.work(frame.size);
         let rate = format::count(count / seconds.max(1e-9));
         let depth = match self.scene {
             SceneName::Mandelbrot => format!(" · zoom {:.1e}", 2.6 / self.view.span),
             _ => String::new(),
         };
-        format!("{size} · {} a step · {rate} {unit}/s{depth}", format::seconds(seconds))
+        let traffic = match self.scene.traffic(frame.size) {
+            Some(bytes) => format!(" · {}/s", format::bytes((bytes / seconds.max(1e-9)) as u64)),
+            None => String::new(),
+        };
+        let step = format::seconds(seconds);
+        format!("{size} · {step} a step · {rate} {unit}/s{traffic}{depth}")
     }
 
     fn picture(&mut self, ui: &mut Ui) {

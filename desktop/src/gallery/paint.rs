@@ -17,7 +17,8 @@ pub(super) struct Painter {
     escape: wgpu::RenderPipeline,
     fluid: wgpu::RenderPipeline,
     photo: wgpu::RenderPipeline,
-    points: wgpu::RenderPipeline,
+    bodies: wgpu::RenderPipeline,
+    birds: wgpu::RenderPipeline,
 }
 
 /// Bytes of the struct `View` of the shader.
@@ -95,7 +96,8 @@ impl Painter {
             escape: pipeline("whole", "escape", false, None),
             fluid: pipeline("whole", "fluid", false, None),
             photo: pipeline("whole", "photo", false, None),
-            points: pipeline("point", "body", true, add),
+            bodies: pipeline("point", "body", true, add),
+            birds: pipeline("point", "bird", true, add),
             gpu: gpu.clone(),
             queue: queue.clone(),
             layout,
@@ -124,7 +126,13 @@ impl Painter {
         view.extend(height.to_le_bytes());
         view.extend(limit.to_le_bytes());
         view.extend((rect.height() / rect.width().max(1.0)).to_le_bytes());
-        for color in [ground, ink] {
+        // Points that cover the picture several times are faint: where they overlap, it is brighter.
+        let covered = match points {
+            true => frame.size.width as f32 * limit * limit / (size.x * size.y).max(1.0),
+            false => 0.0,
+        };
+        let light = (0.5 / covered).clamp(1.0 / 64.0, 1.0);
+        for (color, light) in [(ground, 1.0), (ink, light)] {
             // The window has no linear colours.
             let color = Rgba::from_rgba_unmultiplied(
                 f32::from(color.r()) / 255.0,
@@ -132,7 +140,8 @@ impl Painter {
                 f32::from(color.b()) / 255.0,
                 1.0,
             );
-            color.to_array().into_iter().for_each(|part| view.extend(part.to_le_bytes()));
+            let color = [color.r(), color.g(), color.b(), light];
+            color.into_iter().for_each(|part| view.extend(part.to_le_bytes()));
         }
         let uniform = self.gpu.create_buffer(&wgpu::BufferDescriptor {
             label: Some("view of a picture"),
@@ -162,7 +171,8 @@ impl Painter {
             SceneName::Mandelbrot => (&self.escape, 3, 1),
             SceneName::Fluid => (&self.fluid, 3, 1),
             SceneName::Photo => (&self.photo, 3, 1),
-            SceneName::Boids | SceneName::Bodies => (&self.points, 4, frame.size.width),
+            SceneName::Boids => (&self.birds, 4, frame.size.width),
+            SceneName::Bodies => (&self.bodies, 4, frame.size.width),
         };
         let drawn = Drawn {
             pipeline: pipeline.clone(),

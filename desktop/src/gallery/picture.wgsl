@@ -23,14 +23,15 @@ struct Corner {
     @builtin(position) position: vec4<f32>,
     // From 0 at the left and at the top to 1.
     @location(0) place: vec2<f32>,
-    @location(1) shade: f32,
+    // Of points.
+    @location(1) velocity: vec2<f32>,
 }
 
 // One triangle that covers the picture.
 @vertex
 fn whole(@builtin(vertex_index) index: u32) -> Corner {
     let place = vec2<f32>(f32((index << 1u) & 2u), f32(index & 2u));
-    return Corner(vec4<f32>(place.x * 2.0 - 1.0, 1.0 - place.y * 2.0, 0.0, 1.0), place, 0.0);
+    return Corner(vec4<f32>(place.x * 2.0 - 1.0, 1.0 - place.y * 2.0, 0.0, 1.0), place, vec2<f32>(0.0));
 }
 
 fn cell(place: vec2<f32>) -> vec2<u32> {
@@ -106,13 +107,26 @@ fn point(@builtin(vertex_index) index: u32, @builtin(instance_index) body: u32) 
     let size = view.limit / vec2<f32>(f32(view.width), f32(view.height));
     let stretch = select(vec2<f32>(view.aspect, 1.0), vec2<f32>(1.0, 1.0 / view.aspect), view.aspect > 1.0);
     let position = value.xy * stretch + side * size;
-    return Corner(vec4<f32>(position.x, -position.y, 0.0, 1.0), side, length(value.zw));
+    return Corner(vec4<f32>(position.x, -position.y, 0.0, 1.0), side, value.zw);
+}
+
+fn point_light(corner: Corner) -> f32 {
+    return clamp((1.0 - dot(corner.place, corner.place)) * 1.6, 0.0, 1.0) * view.ink.a;
 }
 
 @fragment
 fn body(corner: Corner) -> @location(0) vec4<f32> {
-    let cover = clamp((1.0 - dot(corner.place, corner.place)) * 1.6, 0.0, 1.0);
-    let warm = clamp(corner.shade * 1.2, 0.0, 1.0);
+    let light = point_light(corner);
+    let warm = clamp(length(corner.velocity) * 1.2, 0.0, 1.0);
     let color = mix(view.ink.rgb, vec3<f32>(1.0, 0.62, 0.3), warm);
-    return vec4<f32>(color * cover, cover);
+    return vec4<f32>(color * light, light);
+}
+
+// The colour is the direction, so that flocks are seen.
+@fragment
+fn bird(corner: Corner) -> @location(0) vec4<f32> {
+    let light = point_light(corner);
+    let turn = atan2(corner.velocity.y, corner.velocity.x) / 6.28318;
+    let color = 0.55 + 0.45 * cos(6.28318 * (turn + vec3<f32>(0.0, 0.33, 0.67)));
+    return vec4<f32>(color * light, light);
 }

@@ -66,7 +66,7 @@ impl SceneName {
             SceneName::Life => "Drag to revive cells.",
             SceneName::Mandelbrot => "Click to zoom there; the wheel zooms in and out.",
             SceneName::Fluid => "Drag to stir and dye it.",
-            SceneName::Boids => "Every bird looks at every other one.",
+            SceneName::Boids => "Every bird looks at the birds around it.",
             SceneName::Bodies => "Every body attracts every other one.",
             SceneName::Photo => "Drop a PNG or JPEG on the window; each step paints over it.",
         }
@@ -76,11 +76,13 @@ impl SceneName {
     pub fn packs(self) -> &'static [PackText] {
         const FLUID: [PackText; 4] =
             [packs::ADVECT, packs::DIVERGENCE, packs::PRESSURE, packs::PROJECT];
+        const FLOCK: [PackText; 4] =
+            [packs::BOIDS, packs::FLOCK_COUNT, packs::FLOCK_ENDS, packs::FLOCK_SORT];
         match self {
             SceneName::Life => &[packs::LIFE],
             SceneName::Mandelbrot => &[packs::MANDELBROT],
             SceneName::Fluid => &FLUID,
-            SceneName::Boids => &[packs::BOIDS],
+            SceneName::Boids => &FLOCK,
             SceneName::Bodies => &[packs::NBODY],
             SceneName::Photo => &[packs::PAINT],
         }
@@ -99,10 +101,24 @@ impl SceneName {
             SceneName::Life => ("cells", cells),
             SceneName::Mandelbrot => ("pixels", cells),
             SceneName::Fluid => ("cells", cells),
-            SceneName::Boids => ("pairs of birds", f64::from(size.width) * f64::from(size.width)),
+            SceneName::Boids => ("birds", cells),
             SceneName::Bodies => ("pairs of bodies", f64::from(size.width) * f64::from(size.width)),
             SceneName::Photo => ("pixels", cells),
         }
+    }
+}
+
+impl SceneName {
+    /// Returns the bytes that the kernels of a step read and write at least, each tensor of a kernel
+    /// once; `None` if arithmetic and not memory takes its time.
+    pub fn traffic(self, size: Size) -> Option<f64> {
+        let of_a_cell = match self {
+            SceneName::Life => 4 + 4,
+            // Colours and velocity are 16 bytes, divergence and pressure 4.
+            SceneName::Fluid => (16 + 16) + (16 + 4) + ITERATIONS * (4 + 4 + 4) + (16 + 4 + 16),
+            _ => return None,
+        };
+        Some(f64::from(size.width) * f64::from(size.height) * of_a_cell as f64)
     }
 }
 
@@ -129,7 +145,7 @@ impl Size {
             SceneName::Life => pick((2048, 1536), (320, 240), (1024, 768)),
             SceneName::Mandelbrot => pick((1920, 1440), (320, 240), (960, 720)),
             SceneName::Fluid => pick((1024, 1024), (160, 120), (512, 384)),
-            SceneName::Boids => pick((32_768, 1), (768, 1), (6_144, 1)),
+            SceneName::Boids => pick((1_000_000, 1), (2_048, 1), (131_072, 1)),
             SceneName::Bodies => pick((32_768, 1), (768, 1), (6_144, 1)),
             // That of the picture.
             SceneName::Photo => (0, 0),
@@ -225,6 +241,10 @@ pub struct Scene {
 
 /// Jacobi iterations of a step of a fluid.
 const ITERATIONS: usize = 24;
+/// Average birds of a cell.
+const BIRDS_PER_CELL: f64 = 12.0;
+/// How far birds see in a flock whose steps are whole, in a sky of size 2.
+const BIRDS_SIGHT: f64 = 0.11;
 /// Times that a picture is painted over; later ones change little.
 const LAYERS: u64 = 8;
 
@@ -311,7 +331,8 @@ impl Scene {
                 self.run(0, &[&orbit, &numbers], &[("width", width), ("height", height)])?
             }
             SceneName::Fluid => self.fluid(pointer)?,
-            SceneName::Boids | SceneName::Bodies => self.run(0, &[&self.state], &[])?,
+            SceneName::Boids => self.flock()?,
+            SceneName::Bodies => self.run(0, &[&self.state], &[])?,
             SceneName::Photo if self.steps == LAYERS => return Ok(false),
             SceneName::Photo => {
                 let radius = f64::from(self.radius);
@@ -322,6 +343,20 @@ impl Scene {
         self.state = next;
         self.steps += 1;
         Ok(true)
+    }
+
+    /// Sorts the birds by the cells of a grid, so that each looks at nine cells alone.
+    fn flock(&self) -> Result<Tensor> {
+        let side = f64::from(side_of_cells(self.size.width));
+        // In smaller cells steps are shorter, so that birds meet those around them for a while.
+        let dt = 0.016 * (BIRDS_SIGHT * side / 2.0).recip().clamp(0.15, 1.0);
+        let all = Tensor::custom(&self.packs[1], &[&self.state], &[("side", side)]);
+        let [counts, ranks] = all.as_slice() else {
+            return Err(Error::invalid("flock-count has two results"));
+        };
+        let ends = self.run(2, &[counts], &[])?;
+        let sorted = self.run(3, &[&self.state, ranks, &ends], &[])?;
+        self.run(0, &[&sorted, &ends], &[("dt", dt)])
     }
 
     fn fluid(&mut self, pointer: Pointer) -> Result<Tensor> {
@@ -355,6 +390,11 @@ impl Scene {
         self.pressure = Some(pressure);
         Ok(projected)
     }
+}
+
+/// Returns the number of columns and rows of the grid over so many birds.
+fn side_of_cells(birds: u32) -> u32 {
+    ((f64::from(birds) / BIRDS_PER_CELL).sqrt() as u32).clamp(16, 512)
 }
 
 /// Returns the first state of a picture, and the first pressure of a fluid.

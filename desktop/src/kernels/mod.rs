@@ -30,6 +30,8 @@ pub struct KernelsPanel {
     source: Option<sources::Language>,
     /// Where the trace was saved.
     saved: Option<String>,
+    /// Whether every answer is followed by a measurement.
+    live: bool,
 }
 
 impl KernelsPanel {
@@ -37,6 +39,13 @@ impl KernelsPanel {
     pub fn measure(&mut self, host: &Host<'_>) {
         self.measuring = true;
         host.worker.send(Command::Kernels);
+    }
+
+    /// Begins a measurement after an answer, if they follow every answer.
+    pub fn after_answer(&mut self, host: &Host<'_>) {
+        if self.live && !self.measuring && host.loaded.is_some() {
+            self.measure(host);
+        }
     }
 
     /// Returns whether a measurement runs.
@@ -66,10 +75,11 @@ impl KernelsPanel {
     /// Receives a measurement.
     pub fn on_kernels(&mut self, kernels: Result<Box<Kernels>, Failure>) -> Option<Failure> {
         self.measuring = false;
-        self.step = None;
         self.saved = None;
         match kernels {
             Ok(kernels) => {
+                // Of the same model, the plan is the same.
+                self.step = self.step.filter(|step| *step < kernels.report.steps.len());
                 self.flow = flow::Flow::of(&kernels.plan);
                 self.measured = Some(*kernels);
                 None
@@ -80,7 +90,7 @@ impl KernelsPanel {
 
     /// Ends a measurement whose thread is gone, and forgets those of the model before.
     pub fn reset(&mut self) {
-        *self = KernelsPanel::default();
+        *self = KernelsPanel { live: self.live, ..KernelsPanel::default() };
     }
 
     /// Draws the panel; `folder` is where traces are saved.
@@ -98,6 +108,7 @@ impl KernelsPanel {
                 if look::main_button(ui, ready, text).clicked() {
                     self.measure(host);
                 }
+                ui.checkbox(&mut self.live, "After every answer");
                 if self.measuring {
                     ui.spinner();
                     ui.weak("measuring, which takes some seconds");
