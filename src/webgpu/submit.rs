@@ -261,7 +261,7 @@ impl<'a> Encoder<'a> {
     /// Writes bytes to a buffer in command order, through staging.
     fn stage(&mut self, bytes: &[u8], to: &wgpu::Buffer, offset: u64) {
         self.end_pass();
-        let (from, from_offset) = self.staging.add(&self.device.gpu, bytes);
+        let (from, from_offset) = self.staging.add(&self.device.gpu, &self.device.queue, bytes);
         let size = (bytes.len() as u64).next_multiple_of(4);
         self.encoder.copy_buffer_to_buffer(&from, from_offset, to, offset, size);
     }

@@ -3,7 +3,7 @@
 
 use std::collections::VecDeque;
 
-use super::device::WebGpuDevice;
+use super::device::{WebGpuDevice, cleared_buffer};
 use crate::base::oneshot::{self, Receiver};
 use crate::base::platform::BROWSER;
 use crate::error::{Error, Result};
@@ -103,17 +103,26 @@ impl Staging {
     const KEPT: u64 = 8 << 20;
 
     /// Adds bytes for the submit being encoded; returns the buffer and offset to copy from.
-    pub(super) fn add(&mut self, gpu: &wgpu::Device, bytes: &[u8]) -> (wgpu::Buffer, u64) {
+    pub(super) fn add(
+        &mut self,
+        gpu: &wgpu::Device,
+        queue: &wgpu::Queue,
+        bytes: &[u8],
+    ) -> (wgpu::Buffer, u64) {
         let need = (bytes.len() as u64).next_multiple_of(4);
         let room = |block: &Block| block.capacity - block.bytes.len() as u64 >= need;
         let place = self.blocks.iter().position(room).unwrap_or_else(|| {
             let capacity = need.max(Self::BLOCK);
-            let buffer = gpu.create_buffer(&wgpu::BufferDescriptor {
-                label: Some("staged uploads"),
-                size: capacity,
-                usage: wgpu::BufferUsages::COPY_SRC | wgpu::BufferUsages::COPY_DST,
-                mapped_at_creation: false,
-            });
+            let buffer = cleared_buffer(
+                gpu,
+                queue,
+                &wgpu::BufferDescriptor {
+                    label: Some("staged uploads"),
+                    size: capacity,
+                    usage: wgpu::BufferUsages::COPY_SRC | wgpu::BufferUsages::COPY_DST,
+                    mapped_at_creation: false,
+                },
+            );
             self.blocks.push(Block { buffer, bytes: Vec::new(), capacity });
             self.blocks.len() - 1
         });
