@@ -87,8 +87,10 @@ impl Pattern {
 /// Scaling of the rotary frequencies.
 #[derive(Clone, Debug, Default, Deserialize)]
 struct Scaling {
-    #[serde(alias = "type")]
     rope_type: Option<String>,
+    /// The older name of `rope_type`; many files have both.
+    #[serde(rename = "type")]
+    older_type: Option<String>,
     rope_theta: Option<f64>,
     partial_rotary_factor: Option<f64>,
     factor: Option<f64>,
@@ -101,9 +103,38 @@ struct Scaling {
     beta_fast: Option<f64>,
     beta_slow: Option<f64>,
     truncate: Option<bool>,
+    /// Factor of the queries that grows with the position.
+    llama_4_scaling_beta: Option<f64>,
     /// Scaling of layers without a window, if the two kinds of layers have separate frequencies.
     full_attention: Option<Box<Scaling>>,
     sliding_attention: Option<Box<Scaling>>,
+}
+
+impl Scaling {
+    /// Returns the name of the scaling, under its newer or its older key.
+    fn name(&self) -> Option<&str> {
+        self.rope_type.as_deref().or(self.older_type.as_deref())
+    }
+
+    /// Checks what `name` leaves out.
+    ///
+    /// # Errors
+    /// Bad file if the two keys of the name contradict each other; unsupported if queries are scaled.
+    fn check(&self, file: &str) -> Result<()> {
+        if let (Some(new), Some(old)) = (&self.rope_type, &self.older_type)
+            && new != old
+        {
+            return Err(Error::bad_file(format!(
+                "{file}: rope_type {new:?} and type {old:?} contradict each other"
+            )));
+        }
+        match self.llama_4_scaling_beta {
+            None | Some(0.0) => Ok(()),
+            Some(beta) => Err(Error::unsupported(format!(
+                "{file}: llama_4_scaling_beta: {beta} is not supported"
+            ))),
+        }
+    }
 }
 
 /// One token id or several.
@@ -190,7 +221,7 @@ impl Config {
         let Some(local) = parameters.and_then(|both| both.sliding_attention.as_ref()) else {
             return Ok(self.rope_local_base_freq);
         };
-        match local.rope_type.as_deref() {
+        match local.name() {
             None | Some("default") => Ok(local.rope_theta),
             Some(other) => Err(Error::unsupported(format!(
                 "rope_parameters: {SLIDING}: rope_type {other:?} is not supported"
@@ -272,12 +303,12 @@ impl Config {
             to.key(&format!("{arch}.expert_weights_norm"), Value::Bool(normalised))?;
         }
         let scaling = self.scaling();
-        if scaling.rope_type.as_deref() == Some("linear") {
+        if scaling.name() == Some("linear") {
             let factor = scaling.factor.ok_or_else(|| missing(&name, "factor"))?;
             to.key(&format!("{arch}.rope.scaling.type"), Value::String("linear"))?;
             to.key(&format!("{arch}.rope.scaling.factor"), Value::F32(factor as f32))?;
         }
-        if scaling.rope_type.as_deref() == Some("yarn") {
+        if scaling.name() == Some("yarn") {
             self.describe_yarn(&scaling, arch, &name, to)?;
         }
         Ok(())
@@ -307,6 +338,12 @@ impl Config {
             let field = "original_max_position_embeddings";
             Error::bad_file(format!("{name}: rope_scaling: {field}: {original} is too large"))
         })?;
+        let (fast, slow) = (set(scaling.beta_fast), set(scaling.beta_slow));
+        if fast.unwrap_or(32.0) < slow.unwrap_or(1.0) {
+            return Err(Error::bad_file(format!(
+                "{name}: rope_scaling: beta_fast {fast:?} is below beta_slow {slow:?}"
+            )));
+        }
         let key = |key: &str| format!("{arch}.rope.scaling.{key}");
         to.key(&key("type"), Value::String("yarn"))?;
         to.key(&key("original_context_length"), Value::U32(original))?;
@@ -314,8 +351,8 @@ impl Config {
             ("factor", Some(factor)),
             // Readers multiply by the magnitude that follows from the factor, so divide by it.
             ("attn_factor", Some(attention / yarn::magnitude(factor, 1.0))),
-            ("yarn_beta_fast", set(scaling.beta_fast)),
-            ("yarn_beta_slow", set(scaling.beta_slow)),
+            ("yarn_beta_fast", fast),
+            ("yarn_beta_slow", slow),
         ];
         for (name, number) in numbers {
             if let Some(number) = number {
@@ -406,7 +443,8 @@ impl Config {
     pub(super) fn rope_factors(&self, folder: &str) -> Result<Option<Vec<f32>>> {
         let name = format!("{folder}: config.json");
         let scaling = self.scaling();
-        match scaling.rope_type.as_deref() {
+        scaling.check(&name)?;
+        match scaling.name() {
             None | Some("default" | "linear" | "yarn") => return Ok(None),
             Some("llama3") => {}
             Some(other) => {

@@ -434,6 +434,17 @@ fn a_folder_with_yarn_has_its_numbers() {
     }
     let error = with("dynamic", json!({"rope_type": "dynamic", "factor": 2.0}), "rope_scaling");
     assert!(error.unwrap_err().to_string().contains("dynamic"));
+    // Many files have both names of the type.
+    let yarn = json!({"rope_type": "yarn", "type": "yarn", "factor": 4.0,
+        "original_max_position_embeddings": 16});
+    let config = with("both-names", yarn.clone(), "rope_scaling").unwrap();
+    assert!(matches!(config.rope_scaling, crate::config::RopeScaling::Yarn(_)));
+    for (key, value) in [("type", json!("linear")), ("llama_4_scaling_beta", json!(0.1))] {
+        let mut other = yarn.clone();
+        other[key] = value;
+        let error = with(&format!("other-{key}"), other, "rope_scaling").unwrap_err().to_string();
+        assert!(error.contains(key) && error.contains("config.json"), "{error}");
+    }
 }
 
 /// Templates and end ids of a folder appear in the opened model and in a quantised file.
