@@ -392,7 +392,7 @@ impl Scene {
     }
 }
 
-/// Returns the number of columns and rows of the grid over so many birds.
+/// Returns the number of columns and rows of the grid over a number of birds.
 fn side_of_cells(birds: u32) -> u32 {
     ((f64::from(birds) / BIRDS_PER_CELL).sqrt() as u32).clamp(16, 512)
 }
