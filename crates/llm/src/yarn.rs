@@ -4,6 +4,11 @@
 use super::config::{Keys, MAX_CONTEXT};
 use warploom::Result;
 
+/// Turns within the original context above which a frequency is kept, if the file names none.
+pub(crate) const BETA_FAST: f64 = 32.0;
+/// Turns below which a frequency is divided by the factor, if the file names none.
+pub(crate) const BETA_SLOW: f64 = 1.0;
+
 /// The YaRN parameters of a file.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
@@ -101,8 +106,8 @@ pub(super) fn read(
     Ok(Yarn {
         factor,
         original_context: original.unwrap_or(context) as f64,
-        beta_fast: number("yarn_beta_fast", 32.0, 0.0, 1e6)?,
-        beta_slow: number("yarn_beta_slow", 1.0, 0.0, 1e6)?,
+        beta_fast: number("yarn_beta_fast", BETA_FAST, 0.0, 1e6)?,
+        beta_slow: number("yarn_beta_slow", BETA_SLOW, 0.0, 1e6)?,
         extrapolation,
         attention,
         truncate: truncate.unwrap_or(keys.architecture.rounds_yarn),

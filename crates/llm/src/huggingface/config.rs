@@ -339,9 +339,11 @@ impl Config {
             Error::bad_file(format!("{name}: rope_scaling: {field}: {original} is too large"))
         })?;
         let (fast, slow) = (set(scaling.beta_fast), set(scaling.beta_slow));
-        if fast.unwrap_or(32.0) < slow.unwrap_or(1.0) {
+        let borders = (fast.unwrap_or(yarn::BETA_FAST), slow.unwrap_or(yarn::BETA_SLOW));
+        if borders.0 < borders.1 {
+            let (fast, slow) = borders;
             return Err(Error::bad_file(format!(
-                "{name}: rope_scaling: beta_fast {fast:?} is below beta_slow {slow:?}"
+                "{name}: rope_scaling: beta_fast {fast} is below beta_slow {slow}"
             )));
         }
         let key = |key: &str| format!("{arch}.rope.scaling.{key}");

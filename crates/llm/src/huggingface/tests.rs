@@ -439,7 +439,12 @@ fn a_folder_with_yarn_has_its_numbers() {
         "original_max_position_embeddings": 16});
     let config = with("both-names", yarn.clone(), "rope_scaling").unwrap();
     assert!(matches!(config.rope_scaling, crate::config::RopeScaling::Yarn(_)));
-    for (key, value) in [("type", json!("linear")), ("llama_4_scaling_beta", json!(0.1))] {
+    for (key, value) in [
+        ("type", json!("linear")),
+        ("llama_4_scaling_beta", json!(0.1)),
+        // Below the default of beta_slow.
+        ("beta_fast", json!(0.5)),
+    ] {
         let mut other = yarn.clone();
         other[key] = value;
         let error = with(&format!("other-{key}"), other, "rope_scaling").unwrap_err().to_string();
