@@ -41,9 +41,13 @@ impl App {
                 self.chat.on_text(number, &text, tokens, since);
             }
             Event::Answered(number, done) => {
+                // The kernels of a model that serves cannot be timed.
+                let is_free = self.serve.address().is_none();
                 self.with(|panels, host| {
                     panels.chat.on_answered(number, done, host);
-                    panels.kernels.after_answer(host);
+                    if is_free {
+                        panels.kernels.after_answer(host);
+                    }
                 });
             }
             Event::Comparing(device, tokens) => self.compare.on_comparing(device, tokens),

@@ -106,9 +106,7 @@ impl SceneName {
             SceneName::Photo => ("pixels", cells),
         }
     }
-}
 
-impl SceneName {
     /// Returns the bytes that the kernels of a step read and write at least, each tensor of a kernel
     /// once; `None` if arithmetic and not memory takes its time.
     pub fn traffic(self, size: Size) -> Option<f64> {
