@@ -9,8 +9,8 @@
 use super::bpe::Bpe;
 use super::tokenizer_json::{self, Guard, Pipeline};
 use super::vocabulary::{
-    MAX_TOKENS, Special, check_id, check_merges, check_tokens, find_specials, longest_special,
-    texts, writes,
+    CONTROL, MAX_TOKENS, Special, check_id, check_merges, check_tokens, find_specials,
+    longest_special, texts, writes,
 };
 use super::words::{self, Words};
 use super::{ends, pretokenizer, sentencepiece};
@@ -81,14 +81,16 @@ impl Tokenizer {
         let spec = TokenizerSpec::from_gguf(file)?;
         match file.find_str(tokenizer_json::KEY)? {
             None => Tokenizer::new(spec),
-            Some(json) => Tokenizer::from_json(&spec, json),
+            Some(json) => Tokenizer::from_json(spec, json),
         }
         .map_err(|e| e.context(file.name()))
     }
 
     /// Builds the tokenizer of a tokenizer.json. `spec` supplies the number of tokens, the ids that
-    /// end generation, and the prefix and suffix if the JSON has none.
-    fn from_json(spec: &TokenizerSpec, json: &str) -> Result<Tokenizer> {
+    /// end generation, and the prefix and suffix if the JSON has none. Its control tokens are
+    /// control tokens whatever the JSON says of them.
+    fn from_json(mut spec: TokenizerSpec, json: &str) -> Result<Tokenizer> {
+        ends::retype(&mut spec);
         let named = |e: Error| e.context(tokenizer_json::KEY);
         let count = spec.tokens.len();
         if count == 0 || count > MAX_TOKENS {
@@ -97,13 +99,15 @@ impl Tokenizer {
             )));
         }
         let json = serde_json::from_str(json).map_err(|e| named(Error::bad_file(e.to_string())))?;
-        let pipeline = Pipeline::new(&json, count).map_err(named)?;
+        let controls = (0u32..).zip(&spec.token_types).filter(|(_, kind)| **kind == CONTROL);
+        let controls = controls.map(|(id, _)| id).collect();
+        let pipeline = Pipeline::new(&json, count, controls).map_err(named)?;
         let (bytes, bounds) = pipeline.texts(count).map_err(named)?;
-        let (bos, eos) = edges(spec)?;
+        let (bos, eos) = edges(&spec)?;
         let (before, behind) = pipeline.around();
         let prefix = if before.is_empty() { bos.as_slice() } else { before }.to_vec();
         let suffix = if behind.is_empty() { eos.as_slice() } else { behind }.to_vec();
-        let (stops, bos) = (ends::of(spec)?, check_id(spec, "bos_token_id", spec.bos)?);
+        let (stops, bos) = (ends::of(&spec)?, check_id(&spec, "bos_token_id", spec.bos)?);
         let kind = Kind::Json(Box::new(pipeline));
         Ok(Tokenizer { kind, bytes, ends: bounds, stops, bos, prefix, suffix })
     }

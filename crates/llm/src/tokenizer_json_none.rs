@@ -1,6 +1,8 @@
 //! Replaces `tokenizer_json` in browser builds without the feature `tokenizer-json`: refuses every
 //! file with a whole tokenizer.json.
 
+use std::collections::HashSet;
+
 use serde_json::Value;
 use warploom::{Error, Result};
 
@@ -24,7 +26,7 @@ impl Pipeline {
     ///
     /// # Errors
     /// Unsupported, always.
-    pub(crate) fn new(_: &Value, _: usize) -> Result<Pipeline> {
+    pub(crate) fn new(_: &Value, _: usize, _: HashSet<u32>) -> Result<Pipeline> {
         Err(Error::unsupported(
             "this build lacks the feature tokenizer-json, which reads a whole tokenizer.json",
         ))

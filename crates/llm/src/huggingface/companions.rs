@@ -95,20 +95,39 @@ pub(super) fn merge(folder: &Path, file: &mut Json, rows: usize) -> Result<Map<S
             None => added.push(token),
         }
     }
-    add_named(&config, file, rows, &mut added);
+    check_named(&config, &config_name)?;
+    add_named(&config, &config_name, file, rows, &mut added);
     file["added_tokens"] = added.into();
     Ok(config)
 }
 
-/// Adds to `added` the special tokens of the config that it does not contain.
-fn add_named(config: &Map<String, Json>, file: &Json, rows: usize, added: &mut Vec<Json>) {
+/// Checks that the keys of special tokens have a token's text.
+fn check_named(config: &Map<String, Json>, name: &str) -> Result<()> {
+    let wrong = |(_, token): &(&str, &Json)| !token.is_null() && content(token).is_none();
+    match named(config).filter(|(key, _)| NAMED.contains(key)).find(wrong) {
+        None => Ok(()),
+        Some((key, token)) => Err(Error::bad_file(format!(
+            "{name}: {key}: {token:.60} is neither a text nor an object with `content`"
+        ))),
+    }
+}
+
+/// Adds to `added` the special tokens of the config that it does not contain. `name` is that of the
+/// config, for warnings.
+fn add_named(
+    config: &Map<String, Json>,
+    name: &str,
+    file: &Json,
+    rows: usize,
+    added: &mut Vec<Json>,
+) {
     let vocab = &file["model"]["vocab"];
     let size = vocab.as_object().map_or(vocab.as_array().map_or(0, Vec::len), Map::len) as u64;
     let id_of = |text: &str| match vocab {
         Json::Array(list) => list.iter().position(|pair| pair[0] == text).map(|id| id as u64),
         vocab => vocab.get(text).and_then(Json::as_u64),
     };
-    for (_, token) in named(config) {
+    for (key, token) in named(config) {
         let Some(text) = content(token).filter(|text| !text.is_empty()) else { continue };
         if added.iter().any(|known| content(known) == Some(text)) {
             continue;
@@ -117,7 +136,13 @@ fn add_named(config: &Map<String, Json>, file: &Json, rows: usize, added: &mut V
         let next = last.map_or(size, |last| size.max(last + 1));
         let id = id_of(text).unwrap_or(next);
         // The embedding has no row for a larger id, so such a token stays text.
-        if id < rows as u64 {
+        if id >= rows as u64 {
+            let last = rows.saturating_sub(1);
+            tracing::warn!(
+                "{name}: {key}: {text:?} is no token of the vocabulary, and the model has no row \
+                 behind {last} for it: it has no effect"
+            );
+        } else {
             let flag = |name: &str| token.get(name).and_then(Json::as_bool).unwrap_or(false);
             added.push(json!({
                 "id": id, "content": text, "special": true, "lstrip": flag("lstrip"),

@@ -2,7 +2,7 @@
 //! GGUF's own keys; if these cannot express the tokenizer exactly, the whole JSON is embedded as
 //! well.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::path::Path;
 
 use serde::Deserialize;
@@ -63,7 +63,8 @@ pub(super) fn describe(folder: &Path, config: &Config, to: &mut Writer) -> Resul
     })?;
     let (tokens, types) = vocabulary(&file, config).map_err(|e| e.context(&name))?;
     // Unsupported settings are refused now, not by a reader of the written file.
-    let pipeline = Pipeline::new(&file, tokens.len()).map_err(|e| e.context(&name))?;
+    let pipeline =
+        Pipeline::new(&file, tokens.len(), HashSet::new()).map_err(|e| e.context(&name))?;
     let units = units_of(&file);
 
     let merges = file["model"]["merges"].as_array().map_or(&[][..], Vec::as_slice);

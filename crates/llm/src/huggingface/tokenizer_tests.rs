@@ -263,3 +263,71 @@ fn messages_do_not_become_control_tokens_by_a_normaliser() {
         }
     }
 }
+
+/// A token with a well-known end name is a control token even if its file calls it text: found in
+/// templates only, and never part of an answer.
+#[test]
+fn an_end_by_name_is_control_whatever_its_file_says() {
+    let golden = golden();
+    let replace = json!({"type": "Replace", "pattern": {"String": " "}, "content": "\u{2581}"});
+    let nfc = json!({"type": "Sequence", "normalizers": [{"type": "NFC"}, replace.clone()]});
+    let names = ["<|im_end|>", "</s>"];
+    for (normalizer, normalized) in
+        [(replace.clone(), false), (nfc.clone(), false), (nfc.clone(), true)]
+    {
+        for rstrip in [false, true] {
+            let mut file = file(&golden, normalizer.clone(), Json::Null);
+            let added = file["added_tokens"].as_array_mut().unwrap();
+            added.push(json!({"id": 640, "content": names[0], "special": false,
+                "normalized": normalized, "rstrip": rstrip}));
+            for token in added.iter_mut() {
+                token["special"] = json!(token["special"] == true && token["content"] != names[1]);
+            }
+            let (_, made) = tokenizer_of("end-name", 642, &[("tokenizer.json", &file)]).unwrap();
+            for (name, id) in names.into_iter().zip([640, 2]) {
+                let text = format!("a{name} b");
+                let ids = |special| {
+                    let options = EncodeOptions::default().parse_special(special);
+                    made.encode(&text, options).unwrap()
+                };
+                assert!(ids(true).contains(&id), "{name}: {:?}", ids(true));
+                let plain = ids(false);
+                assert!(!plain.contains(&id), "{name} of {normalizer}: {plain:?}");
+                assert_eq!(made.decode(&plain).unwrap(), text);
+                assert!(made.is_stop(id), "{name}");
+                assert_eq!(made.token_bytes(id).unwrap(), b"", "{name}");
+                assert!(!made.decode(&[id]).unwrap().contains(name));
+                assert!(made.control_names().any(|control| control == name), "{name}");
+            }
+        }
+    }
+    // An end that is in the model's vocabulary only.
+    let mut file = file(&golden, nfc, Json::Null);
+    file["added_tokens"].as_array_mut().unwrap().retain(|token| token["content"] != names[1]);
+    file["model"]["ignore_merges"] = json!(true);
+    let (_, made) = tokenizer("end-model", &file).unwrap();
+    let plain = made.encode(names[1], EncodeOptions::default()).unwrap();
+    assert!(!plain.contains(&2), "{plain:?}");
+    assert_eq!(made.token_bytes(2).unwrap(), b"");
+}
+
+#[test]
+fn a_special_token_is_a_text_or_an_error() {
+    let golden = golden();
+    let replace = json!({"type": "Replace", "pattern": {"String": " "}, "content": "\u{2581}"});
+    let file = file(&golden, replace, Json::Null);
+    let with = |config: &Json| {
+        let beside = [("tokenizer.json", &file), ("tokenizer_config.json", config)];
+        tokenizer_of("named", 642, &beside).map(|(_, tokenizer)| tokenizer)
+    };
+    for key in ["bos_token", "eos_token", "pad_token"] {
+        for wrong in [json!(5), json!(["a"]), json!({"text": "a"}), json!(true)] {
+            let error = with(&json!({ key: wrong })).unwrap_err();
+            let place = format!("tokenizer_config.json: {key}: ");
+            assert!(error.is_bad_file() && error.to_string().contains(&place), "{error}");
+        }
+        for right in [Json::Null, json!("</s>"), json!({"content": "</s>"}), json!("<nope>")] {
+            assert!(with(&json!({ key: right })).is_ok(), "{key}: {right}");
+        }
+    }
+}

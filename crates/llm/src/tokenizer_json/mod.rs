@@ -5,9 +5,10 @@
 //! that strip white space, WordPiece, Unigram) a file contains the whole JSON, under the key
 //! `tokenizer.huggingface.json`. `keys` is the table of the keys that are honoured, have no effect
 //! or are refused; `checks` refuses parts that would make the library panic or loop; `pipeline`
-//! encodes, with its own search for added tokens, because the text of a message must never become a
-//! control token; `texts` returns the text of each token.
+//! encodes, with its own search for added tokens (`added`), because the text of a message must
+//! never become a control token; `texts` returns the text of each token.
 
+mod added;
 mod checks;
 pub(crate) mod keys;
 mod pipeline;

@@ -4,7 +4,7 @@
 //! the raw text and then in the normalised rest, is reimplemented here, because no control token
 //! may be found in the text of a message.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 use std::ops::Range;
 
 use serde_json::Value as Json;
@@ -15,10 +15,11 @@ use tokenizers::{
     PreTokenizer as _, Token,
 };
 
-use super::checks::{for_library, merge, model_tokens};
+use super::added::{Added, Found, added, spelled};
+use super::checks::{for_library, model_tokens};
 use super::keys::{check_file, object};
 use super::texts::Texts;
-use crate::vocabulary::{MAX_SPECIALS, Special, longest_special};
+use crate::vocabulary::Special;
 use warploom::{Error, Result};
 
 type Tokens = Vec<(NormalizedString, Option<Vec<Token>>)>;
@@ -60,22 +61,22 @@ pub(crate) struct Pipeline {
     suffix: Vec<u32>,
     /// Whether the model drops text without a token.
     drops: bool,
+    /// Tokens that are not text: those that the file calls special, and those that control the
+    /// model.
+    controls: HashSet<u32>,
     /// Control tokens that the model itself can produce from their names.
     spelled: HashSet<u32>,
     word: SysRegex,
 }
 
-/// Added tokens by first byte, in the order that [`longest_special`] needs.
-#[derive(Default)]
-struct Added(HashMap<u8, Vec<Special>>);
-
 impl Pipeline {
-    /// Builds the pipeline of a file, whose ids must be below `count`.
+    /// Builds the pipeline of a file, whose ids must be below `count`. `controls` are ids that are
+    /// control tokens even if the file does not call them special.
     ///
     /// # Errors
     /// Unsupported, naming the object and the key, if a key is refused; bad file, naming the field,
     /// if the contents are inconsistent.
-    pub(crate) fn new(file: &Json, count: usize) -> Result<Pipeline> {
+    pub(crate) fn new(file: &Json, count: usize, mut controls: HashSet<u32>) -> Result<Pipeline> {
         check_file(file)?;
         let texts = Texts::new(file)?;
         let cleaned = for_library(file)?;
@@ -100,9 +101,22 @@ impl Pipeline {
         if let Some(id) = prefix.iter().chain(&suffix).find(|id| **id as usize >= count) {
             return bad(format!("post_processor: id {id}, but there are {count} tokens"));
         }
-        let [plain, normalized] = added(&cleaned, &inner, count)?;
-        let spelled = spelled(&cleaned)?;
-        Ok(Pipeline { inner, plain, normalized, texts, prefix, suffix, drops, spelled, word })
+        let special = inner.get_added_vocabulary().get_added_tokens_decoder().iter();
+        controls.extend(special.filter(|(_, token)| token.special).map(|(id, _)| *id));
+        let [plain, normalized] = added(&cleaned, &inner, count, &controls)?;
+        let spelled = spelled(model, &controls)?;
+        Ok(Pipeline {
+            inner,
+            plain,
+            normalized,
+            texts,
+            prefix,
+            suffix,
+            drops,
+            controls,
+            spelled,
+            word,
+        })
     }
 
     /// Returns the tokens to put before and after a text.
@@ -112,14 +126,14 @@ impl Pipeline {
 
     /// Returns an iterator over the names of control tokens, as they appear in text.
     pub(crate) fn control_tokens(&self) -> impl Iterator<Item = (&str, u32)> {
-        let all = self.plain.0.values().chain(self.normalized.0.values());
-        all.flatten().filter(|s| !s.always).map(|s| (s.text.as_str(), s.id))
+        let all = self.plain.all().chain(self.normalized.all());
+        all.filter(|s| !s.always).map(|s| (s.text.as_str(), s.id))
     }
 
     /// Returns whether text other than the name of a control token can become that token, because a
     /// normaliser makes the two equal.
     pub(crate) fn names_vary(&self) -> bool {
-        let mut all = self.normalized.0.values().flatten();
+        let mut all = self.normalized.all();
         let controls = !self.spelled.is_empty() || all.any(|special| !special.always);
         self.inner.get_normalizer().is_some() && controls
     }
@@ -139,17 +153,12 @@ impl Pipeline {
     }
 
     /// Returns the bytes of a token, which may depend on whether it is the first of a text. Empty
-    /// for special tokens.
+    /// for control tokens.
     fn text(&self, id: u32, first: bool) -> Result<Vec<u8>> {
         match self.inner.id_to_token(id) {
-            Some(token) if !self.writes_nothing(id) => self.texts.of(&token, first),
+            Some(token) if !self.controls.contains(&id) => self.texts.of(&token, first),
             _ => Ok(Vec::new()),
         }
-    }
-
-    fn writes_nothing(&self, id: u32) -> bool {
-        let added = self.inner.get_added_vocabulary().get_added_tokens_decoder();
-        added.get(&id).is_some_and(|token| token.special)
     }
 
     /// Decodes a whole text with the decoder of the file.
@@ -159,7 +168,7 @@ impl Pipeline {
     pub(crate) fn decode(&self, ids: &[u32]) -> Result<Vec<u8>> {
         let mut bytes = Vec::new();
         let mut first = true;
-        for id in ids.iter().filter(|id| !self.writes_nothing(**id)) {
+        for id in ids.iter().filter(|id| !self.controls.contains(id)) {
             bytes.extend(self.text(*id, first)?);
             first = false;
         }
@@ -251,7 +260,7 @@ impl Pipeline {
     /// there if the token before it strips white space.
     fn begin(&self, text: &str, guard: &Guard<'_>) -> usize {
         let rest = text.get(guard.from..).unwrap_or_default();
-        let mut all = self.plain.0.values().chain(self.normalized.0.values()).flatten();
+        let mut all = self.plain.all().chain(self.normalized.all());
         match guard.before {
             Some(id) if all.any(|special| special.id == id && special.rstrip) => {
                 text.len() - rest.trim_start().len()
@@ -303,134 +312,6 @@ fn cut_at(text: &NormalizedString, cuts: &[usize]) -> tokenizers::Result<Vec<Nor
     let mut parts = parts.collect::<Option<Vec<_>>>().ok_or("a token ends within a character")?;
     parts.reverse();
     Ok(parts)
-}
-
-/// The kind of a part of a text.
-enum Found {
-    Text,
-    /// Already encoded.
-    Done,
-    Token(u32),
-}
-
-impl Added {
-    fn insert(&mut self, special: Special) {
-        if let Some(first) = special.text.bytes().next() {
-            self.0.entry(first).or_default().push(special);
-        }
-    }
-
-    fn sort(&mut self) {
-        for list in self.0.values_mut() {
-            // Of tokens that a normaliser makes equal, the first in the file must win, and the
-            // search finds the last in the list.
-            list.reverse();
-            list.sort_by(|a, b| a.text.cmp(&b.text));
-        }
-    }
-
-    /// Appends the parts of a text from byte `from` on: the longest added token at each position,
-    /// and the text between these tokens.
-    fn find(
-        &self,
-        text: &str,
-        from: usize,
-        may: impl Fn(&Special, Range<usize>) -> bool,
-        is_word: impl Fn(char) -> bool,
-        parts: &mut Vec<(Found, Range<usize>)>,
-    ) {
-        let (mut at, mut done) = (from, from);
-        while at < text.len() && !self.0.is_empty() {
-            let rest = &text.as_bytes()[at..];
-            let found = self.0.get(&rest[0]).and_then(|list| {
-                longest_special(list, rest, |special| may(special, at..at + special.text.len()))
-            });
-            let Some(special) = found else {
-                at += 1;
-                continue;
-            };
-            let (mut start, mut stop) = (at, at + special.text.len());
-            at = stop;
-            let within = text[..start].chars().next_back().is_some_and(&is_word)
-                || text[stop..].chars().next().is_some_and(&is_word);
-            if special.single_word && within {
-                continue;
-            }
-            if special.lstrip {
-                start = text[..start].trim_end().len().max(done);
-            }
-            if special.rstrip {
-                stop = text.len() - text[stop..].trim_start().len();
-            }
-            if done < start {
-                parts.push((Found::Text, done..start));
-            }
-            parts.push((Found::Token(special.id), start..stop));
-            done = stop;
-        }
-        if done < text.len() {
-            parts.push((Found::Text, done..text.len()));
-        }
-    }
-}
-
-/// Reads the added tokens: those found in raw text, then those found in normalised text.
-fn added(file: &Json, inner: &tokenizers::Tokenizer, count: usize) -> Result<[Added; 2]> {
-    let mut found = [Added::default(), Added::default()];
-    let bad = |what: String| Err(Error::bad_file(format!("added_tokens: {what}")));
-    let tokens = file["added_tokens"].as_array().map_or(&[][..], Vec::as_slice);
-    if tokens.len() > MAX_SPECIALS {
-        return bad(format!("{} tokens, the limit is {MAX_SPECIALS}", tokens.len()));
-    }
-    for token in tokens {
-        let content = token.get("content").and_then(Json::as_str).unwrap_or_default();
-        let id = token.get("id").and_then(Json::as_u64).and_then(|id| u32::try_from(id).ok());
-        let Some(id) = id.filter(|id| (*id as usize) < count && !content.is_empty()) else {
-            return bad(format!("{content:?}: no text, or no id below {count}"));
-        };
-        if let Some(theirs) = inner.token_to_id(content).filter(|theirs| *theirs != id) {
-            return bad(format!("{content:?}: id {id}, but `tokenizers` numbers it {theirs}"));
-        }
-        let flag = |name: &str| token.get(name).and_then(Json::as_bool).unwrap_or(false);
-        let normalized = flag("normalized");
-        let text = match normalized {
-            // The content in normalised form.
-            true => inner.get_added_vocabulary().simple_id_to_token(id),
-            false => Some(content.to_owned()),
-        };
-        let special = Special {
-            text: text.unwrap_or_else(|| content.to_owned()),
-            id,
-            always: !flag("special"),
-            lstrip: flag("lstrip"),
-            rstrip: flag("rstrip"),
-            single_word: flag("single_word"),
-        };
-        found[usize::from(normalized)].insert(special);
-    }
-    found.iter_mut().for_each(Added::sort);
-    Ok(found)
-}
-
-/// Returns the control tokens, other than the unknown token, that the model itself can produce from
-/// their names.
-fn spelled(file: &Json) -> Result<HashSet<u32>> {
-    let model = object(&file["model"], "model")?;
-    let ids: HashMap<&str, u32> = model_tokens(model)?.into_iter().collect();
-    let whole = model["type"] != "BPE" || model.get("ignore_merges").is_some_and(|i| i == true);
-    let merges = model.get("merges").and_then(Json::as_array).map_or(&[][..], Vec::as_slice);
-    let made: HashSet<String> = match whole {
-        true => HashSet::new(),
-        false => merges.iter().filter_map(merge).map(|pair| pair.concat()).collect(),
-    };
-    let unk = model.get("unk_token").and_then(Json::as_str).and_then(|unk| ids.get(unk)).copied();
-    let unk = unk.map(u64::from).or(model.get("unk_id").and_then(Json::as_u64));
-    let added = file["added_tokens"].as_array().map_or(&[][..], Vec::as_slice);
-    let names = added.iter().filter(|token| token["special"] == true);
-    let names = names.filter_map(|token| token["content"].as_str());
-    let makes = |name: &&str| whole || name.chars().count() == 1 || made.contains(*name);
-    let found = names.filter(makes).filter_map(|name| ids.get(name).copied());
-    Ok(found.filter(|id| Some(u64::from(*id)) != unk).collect())
 }
 
 /// Returns the ids that a post-processor puts before and after a text.

@@ -27,7 +27,7 @@ fn file_of(row: &Json) -> Json {
 }
 
 fn pipeline(file: &Json, count: &Json) -> Result<Pipeline> {
-    Pipeline::new(file, count.as_u64().unwrap() as usize)
+    Pipeline::new(file, count.as_u64().unwrap() as usize, HashSet::new())
 }
 
 const ALL: Guard<'_> = Guard { marks: &[], parse_special: true, from: 0, before: None };
@@ -194,18 +194,27 @@ fn what_is_refused_names_its_place() {
     for (words, change) in rows {
         let mut file = read("bytes-gpt2.json");
         change(&mut file);
-        let error = Pipeline::new(&file, 404).err().unwrap_or_else(|| panic!("{words}: read"));
+        let error = Pipeline::new(&file, 404, HashSet::new())
+            .err()
+            .unwrap_or_else(|| panic!("{words}: read"));
         let text = error.to_string();
         assert!(text.contains(words), "{text:?} lacks {words:?}");
         assert!(error.is_unsupported() || error.is_bad_file(), "{error:?}");
     }
     let mut file = read("unigram-nmt.json");
     file["model"]["vocab"][5][0] = json!("");
-    assert!(Pipeline::new(&file, 500).err().unwrap().to_string().contains("an empty token"));
+    assert!(
+        Pipeline::new(&file, 500, HashSet::new())
+            .err()
+            .unwrap()
+            .to_string()
+            .contains("an empty token")
+    );
     // Text without ids is an error.
     let mut file = read("bytes-gpt2.json");
     file["pre_tokenizer"] = Json::Null;
-    let error = Pipeline::new(&file, 404).unwrap().encode("ab \u{65e5}", &ALL).unwrap_err();
+    let error =
+        Pipeline::new(&file, 404, HashSet::new()).unwrap().encode("ab \u{65e5}", &ALL).unwrap_err();
     assert!(error.is_invalid() && error.to_string().contains("lacks a part"), "{error}");
 }
 
@@ -243,7 +252,7 @@ fn no_control_token_comes_out_of_marked_text() {
         }
     }
     // A mark before the name and none within is enough if names do not vary.
-    let made = Pipeline::new(&read("bytes-flags.json"), 1000).unwrap();
+    let made = Pipeline::new(&read("bytes-flags.json"), 1000, HashSet::new()).unwrap();
     let text = "<|user|>\n<|user|>x";
     let found = |marks: &[usize]| {
         let ids = made.encode(text, &Guard { marks, ..ALL }).unwrap();
@@ -251,9 +260,13 @@ fn no_control_token_comes_out_of_marked_text() {
     };
     assert_eq!([found(&[]), found(&[9]), found(&[12]), found(&[0, 9])], [2, 1, 1, 0]);
     assert!(!made.names_vary());
-    assert!(Pipeline::new(&read("bytes-lowercase-flags.json"), 1000).unwrap().names_vary());
+    assert!(
+        Pipeline::new(&read("bytes-lowercase-flags.json"), 1000, HashSet::new())
+            .unwrap()
+            .names_vary()
+    );
     // Its model has tokens for them, and its normaliser makes other text equal to those.
-    let made = Pipeline::new(&read("unigram-nmt.json"), 1000).unwrap();
+    let made = Pipeline::new(&read("unigram-nmt.json"), 1000, HashSet::new()).unwrap();
     assert!(made.names_vary());
     let text = "\u{ff1c}s\u{ff1e} ".repeat(2000) + &"<s>".repeat(2000);
     let free = made.encode(&text, &ALL).unwrap();
@@ -271,7 +284,7 @@ fn a_text_goes_on_where_its_beginning_was_encoded() {
         ("wordpiece-bert", "the ", "ing <mask>"),
     ];
     for (name, head, tail) in rows {
-        let made = Pipeline::new(&read(&format!("{name}.json")), 1000).unwrap();
+        let made = Pipeline::new(&read(&format!("{name}.json")), 1000, HashSet::new()).unwrap();
         let text = format!("{head}{tail}");
         let whole = made.encode(&text, &ALL).unwrap();
         let first = made.encode(head, &ALL).unwrap();
@@ -311,7 +324,7 @@ fn files_with_anything_anywhere_are_read_or_refused() {
         for _ in 0..=draw(2) {
             mutate(&mut file, &values, &mut draw);
         }
-        match Pipeline::new(&file, 1000) {
+        match Pipeline::new(&file, 1000, HashSet::new()) {
             Ok(made) => {
                 ok += 1;
                 for text in ["", "the \u{65e5} <|user|> \u{fb01}ing", "\0\u{301}<mask>  x"] {
