@@ -25,6 +25,17 @@ impl Pack {
     /// wrong.
     pub fn load(folder: impl AsRef<Path>) -> Result<Pack> {
         let folder = folder.as_ref();
+        if folder.is_file() {
+            let within = folder.parent().filter(|parent| parent.join(MANIFEST).is_file());
+            let hint = within.map_or_else(String::new, |parent| match parent.as_os_str().len() {
+                0 => "; its folder is `.`".into(),
+                _ => format!("; its folder is {}", parent.display()),
+            });
+            return Err(Error::invalid(format!(
+                "{}: a file, and a pack is the folder that holds {MANIFEST} and the shader{hint}",
+                folder.display()
+            )));
+        }
         let text = read(folder, MANIFEST, MAX_MANIFEST)?;
         let shown = |name: &str| folder.join(name).display().to_string();
         let file = shown(MANIFEST);

@@ -11,6 +11,7 @@ use naga::{ArraySize, Type, TypeInner};
 use super::places::renumber;
 use warploom_core::base::DType;
 use warploom_core::error::{Error, Result};
+use warploom_wgsl::interpret::MAX_INVOCATIONS;
 use warploom_wgsl::source::{self, Override, Words};
 
 /// Maximum size of a shader in bytes.
@@ -114,7 +115,25 @@ impl Shader {
         let words = Words::settled(file, text, &settled);
         let (module, info) = source::parse(&words)?;
         found.variables(&words, &module, &info)?;
+        found.checked_size(&words, &module)?;
         Ok((found, constants))
+    }
+
+    /// Returns the threads per workgroup.
+    ///
+    /// # Errors
+    /// Unsupported, with file and line, for more threads than a device has.
+    fn checked_size(&self, words: &Words, module: &Module) -> Result<[u32; 3]> {
+        let size = module.entry_points[self.number(module)].workgroup_size;
+        let threads = size.iter().fold(1_u64, |all, n| all.saturating_mul(u64::from(*n)));
+        if threads <= MAX_INVOCATIONS {
+            return Ok(size);
+        }
+        let what = format!(
+            "@workgroup_size of `{}` is {size:?}, {threads} threads: at most {MAX_INVOCATIONS}",
+            self.entry
+        );
+        Err(words.refused(words.size_of_workgroup(&self.entry).unwrap_or_default(), &what))
     }
 
     /// Finds and checks the variables that the entry point uses.
@@ -183,8 +202,9 @@ impl Shader {
     /// value, or the values make the shader invalid.
     pub(super) fn workgroup(&self, constants: &Constants) -> Result<[u32; 3]> {
         let settled = source::settled(&self.file, &self.text, Some(&self.entry), constants)?;
-        let (module, _) = source::parse(&Words::settled(&self.file, &self.text, &settled))?;
-        Ok(module.entry_points[self.number(&module)].workgroup_size)
+        let words = Words::settled(&self.file, &self.text, &settled);
+        let (module, _) = source::parse(&words)?;
+        self.checked_size(&words, &module)
     }
 
     /// Returns the index of the entry point in a module of this text.

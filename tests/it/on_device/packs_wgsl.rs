@@ -166,7 +166,9 @@ fn arrays_of_no_elements_and_of_too_many_are_named() {
     let zero = "override N: u32 = 0u;\nvar<workgroup> a: array<u32, N>;";
     with(zero, &["k.wgsl:3:30: array `a` has 0 elements: override `N` is 0"]);
     let less = "override N = 2i;\nvar<workgroup> a: array<u32, N - 3>;";
-    with(less, &["k.wgsl:3", "size of array `a`, N - 3, is not positive", "`N` is 2"]);
+    with(less, &["k.wgsl:3", "size of array `a`, N - 3, is not from 1 to", "`N` is 2"]);
+    let more = "override N: u32 = 65536;\nvar<workgroup> a: array<u32, N * N>;";
+    with(more, &["k.wgsl:3", "size of array `a`, N * N, is not from 1 to", "`N` is 65536"]);
     with("var<workgroup> a: array<u32, 0>;", &["k.wgsl:2", "array `a` has 0 elements"]);
     with("const M = 0;\nvar<private> a: array<u32, M>;", &["k.wgsl:3", "array `a`"]);
     with(
@@ -189,6 +191,43 @@ fn arrays_of_no_elements_and_of_too_many_are_named() {
     );
     let group = "override W = 0u;\n@compute @workgroup_size(W, 2) fn main() { y[0] = 1u; }";
     refused(OUT, &format!("{Y}{group}"), &["k.wgsl:3", "override `W` is 0"]);
+    let group = "override W = 64u;\n@compute @workgroup_size(W, W) fn main() { y[0] = 1u; }";
+    refused(OUT, &format!("{Y}{group}"), &["k.wgsl:3", "[64, 64, 1], 4096 threads: at most 1024"]);
+}
+
+#[test]
+fn an_override_sizes_workgroup_arrays_only() {
+    let with = |shader: &str, words: &[&str]| refused(OUT, shader, words);
+    let only = "WGSL allows this only for a var<workgroup>";
+    let main = "@compute @workgroup_size(1) fn main() {";
+    for (declared, at) in [
+        ("var<private> a: array<u32, N>;", "k.wgsl:3"),
+        ("alias A = array<u32, N + 1>;\nvar<private> a: A;", "k.wgsl:4"),
+        ("var<workgroup> a: array<array<u32, N>, 2>;", "k.wgsl:3"),
+        ("struct S { b: array<u32, N> }\nvar<workgroup> a: S;", "k.wgsl:4"),
+        ("@group(0) @binding(1) var<storage, read_write> a: array<u32, N>;", "k.wgsl:3"),
+    ] {
+        let shader = format!("{Y}override N = 4u;\n{declared}\n{main} y[0] = 1u; }}");
+        with(&shader, &[at, "var `a`", only]);
+    }
+    let local = format!("{Y}override N = 4u;\n{main}\nvar a: array<u32, N>; y[0] = a[1]; }}");
+    with(&local, &["k.wgsl:4", "var `a`", only]);
+    let twice = "@id(1) override N = 4u;\n@id(1) override M = 4u;";
+    with(
+        &format!("{Y}{twice}\n{main} y[0] = N + M; }}"),
+        &["k.wgsl:3: override `M` has @id(1), which `N` in line 2 has"],
+    );
+}
+
+#[test]
+fn what_constants_do_not_evaluate_runs_in_a_function() {
+    let main = |constant: &str, body: &str| {
+        format!("{Y}{constant}\n@compute @workgroup_size(1) fn main() {{ {body} }}")
+    };
+    let constant = main("const C = smoothstep(0.0, 1.0, 0.5);", "y[0] = u32(C * 4.0);");
+    refused(OUT, &constant, &["k.wgsl:2", "`smoothstep` of constants is not evaluated"]);
+    let local = main("", "var h = 0.5; let c = smoothstep(0.0, 1.0, h); y[0] = u32(c * 4.0);");
+    assert!(load(OUT, &local).is_ok());
 }
 
 #[test]

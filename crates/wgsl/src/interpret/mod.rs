@@ -50,7 +50,7 @@ use fault::Source;
 use warploom_core::error::{Error, Result};
 
 /// Maximum number of invocations of a workgroup.
-const MAX_INVOCATIONS: u64 = 1024;
+pub const MAX_INVOCATIONS: u64 = 1024;
 /// Maximum size of workgroup memory, in bytes: more than any device has.
 const MAX_WORKGROUP_BYTES: u64 = 1 << 20;
 /// Maximum number of registers of all invocations of a workgroup: 256 MiB.

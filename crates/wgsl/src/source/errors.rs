@@ -285,7 +285,10 @@ fn of_parser(words: &Words, error: &ParseError) -> Error {
 fn plainer(message: &str, label: &str) -> Option<String> {
     if let Some(what) = message.strip_prefix("Not implemented as constant expression: ") {
         let name = what.split(' ').next().unwrap_or_default();
-        let name = name[..1.min(name.len())].to_lowercase() + name.get(1..).unwrap_or_default();
+        let name = match name {
+            "SmoothStep" => "smoothstep".into(),
+            _ => name[..1.min(name.len())].to_lowercase() + name.get(1..).unwrap_or_default(),
+        };
         return Some(format!("`{name}` of constants is not evaluated: pass a `var` of a function"));
     }
     if message.starts_with("failed to convert expression to a concrete type") {
@@ -347,7 +350,7 @@ fn no_elements(words: &Words, span: Option<Span>) -> String {
     let zero = size.trim_end_matches(['u', 'i']) == "0" || of.ends_with(&format!("`{size}` is 0"));
     let what = match zero {
         true => format!("{array} has 0 elements{of}"),
-        false => format!("the size of {array}, {size}, is not positive{of}"),
+        false => format!("the size of {array}, {size}, is not from 1 to 4294967295{of}"),
     };
     words.located(Some(range.start), &what)
 }

@@ -216,7 +216,7 @@ fn of_entry(
             (
                 words.size_of_workgroup(name),
                 format!(
-                    "@workgroup_size of `{name}` is {size:?}: each is at least 1, and at most 16384"
+                    "@workgroup_size of `{name}` is {size:?}: each is at least 1, and their product at most 1024"
                 ),
             )
         }

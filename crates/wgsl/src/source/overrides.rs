@@ -9,7 +9,10 @@ use std::ops::Range;
 
 use naga::compact::{KeepUnused, compact};
 use naga::valid::{Capabilities, ValidationFlags, Validator};
-use naga::{Module, Scalar, ScalarKind, ShaderStage};
+use naga::{
+    AddressSpace, ArraySize, Function, Handle, Module, Scalar, ScalarKind, ShaderStage, Type,
+    TypeInner,
+};
 
 use super::errors::{Place, Words, parse_only};
 use super::scan::{Declaration, declarations, without_comments};
@@ -142,8 +145,9 @@ impl Settled<'_> {
 ///
 /// # Errors
 /// Compile, with file, line and column, if the text is not WGSL. Invalid, with file and line, if
-/// the shader lacks a constant, a constant is given twice, its type cannot hold the value, or an
-/// override that the entry point uses has no value.
+/// the shader lacks a constant, a constant is given twice, its type cannot hold the value, an
+/// override that the entry point uses has no value, or two overrides have the same `@id`. Compile
+/// also for an override in the size of an array where WGSL allows none.
 pub fn settled<'a>(
     file: &str,
     text: &'a str,
@@ -155,8 +159,11 @@ pub fn settled<'a>(
     if found.is_empty() && constants.is_empty() {
         return Ok(Settled { text: Cow::Borrowed(text), edits: Vec::new(), values: Vec::new() });
     }
-    let module = parse_only(&Words::new(file, text))?;
+    let words = Words::new(file, text);
+    let module = parse_only(&words)?;
+    check_sizes(&words, &module)?;
     let all = overrides_at(&module, text, &found);
+    check_ids(file, &all)?;
     let mut given = vec![None; all.len()];
     for (name, value) in constants {
         let Some(at) = all.iter().position(|(known, _)| known.is_called(name)) else {
@@ -187,6 +194,71 @@ pub fn settled<'a>(
         }
     }
     Ok(rewritten(text, &all, given))
+}
+
+/// Refuses two overrides with the same `@id`.
+fn check_ids(file: &str, all: &[(Override, &Declaration)]) -> Result<()> {
+    for (index, (own, _)) in all.iter().enumerate() {
+        let same = |(other, _): &&(Override, _)| own.id.is_some() && other.id == own.id;
+        if let (Some((first, _)), Some(id)) = (all[..index].iter().find(same), own.id) {
+            let (line, name) = (own.line, &own.name);
+            return Err(Error::invalid(format!(
+                "{file}:{line}: override `{name}` has @id({id}), which `{}` in line {} has",
+                first.name, first.line
+            )));
+        }
+    }
+    Ok(())
+}
+
+/// Refuses arrays whose size is an override outside of workgroup variables. WGSL allows it only for
+/// the outermost array there; a constant in its place would hide the error on this machine only.
+fn check_sizes(words: &Words, module: &Module) -> Result<()> {
+    let all = sized_by_overrides(module);
+    let sized = |ty: Handle<Type>| all[ty.index()];
+    let refuse = |span, name: &Option<String>| {
+        let name = name.as_deref().unwrap_or_default();
+        let what = format!(
+            "var `{name}` contains an array whose size is an override: WGSL allows this only for \
+             a var<workgroup> that is itself the array"
+        );
+        Err(words.fail(Some(span), &what))
+    };
+    for (handle, variable) in module.global_variables.iter() {
+        let inner = match module.types[variable.ty].inner {
+            TypeInner::Array { base, .. } if variable.space == AddressSpace::WorkGroup => base,
+            _ => variable.ty,
+        };
+        if sized(inner) {
+            return refuse(module.global_variables.get_span(handle), &variable.name);
+        }
+    }
+    let functions = module.functions.iter().map(|(_, function)| function);
+    let entries = module.entry_points.iter().map(|point| &point.function);
+    let mut locals = functions.chain(entries).flat_map(|function: &Function| {
+        let with = |(handle, variable)| (function.local_variables.get_span(handle), variable);
+        function.local_variables.iter().map(with)
+    });
+    match locals.find(|(_, variable)| sized(variable.ty)) {
+        None => Ok(()),
+        Some((span, variable)) => refuse(span, &variable.name),
+    }
+}
+
+/// Returns for each type whether it is or contains an array whose size is an override.
+fn sized_by_overrides(module: &Module) -> Vec<bool> {
+    let mut sized = Vec::with_capacity(module.types.len());
+    for (_, ty) in module.types.iter() {
+        // A type stands behind the types that it contains.
+        let contains = |ty: &Handle<Type>| sized.get(ty.index()).is_some_and(|is| *is);
+        sized.push(match &ty.inner {
+            TypeInner::Array { size: ArraySize::Pending(_), .. } => true,
+            TypeInner::Array { base, .. } => contains(base),
+            TypeInner::Struct { members, .. } => members.iter().any(|member| contains(&member.ty)),
+            _ => false,
+        });
+    }
+    sized
 }
 
 /// Returns the names of the overrides that the entry point (for `None`, any compute entry point)
