@@ -45,9 +45,11 @@ impl Cli {
             command.mut_subcommands(with_numbers)
         }
         let mut command = with_numbers(Cli::command());
-        let args = args.into_iter().map(Into::into).collect();
-        let args = crate::dashes::marked(&command, args);
-        let matches = command.try_get_matches_from_mut(args)?;
+        let args: Vec<OsString> = args.into_iter().map(Into::into).collect();
+        let marked = crate::dashes::marked(&command, args.clone());
+        let matches = command
+            .try_get_matches_from_mut(marked)
+            .map_err(|error| crate::dashes::with_tip(&command, &args, error))?;
         Cli::from_arg_matches(&matches).map_err(|error| error.format(&mut command))
     }
 }

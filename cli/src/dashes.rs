@@ -5,6 +5,7 @@
 //! not begin with a letter. Such an argument is marked before clap parses it, and [`text`] removes
 //! the mark.
 
+use clap::error::{ContextKind, ContextValue};
 use std::ffi::OsString;
 
 /// A character that no command-line argument contains.
@@ -64,6 +65,44 @@ pub(crate) fn marked(command: &clap::Command, args: Vec<OsString>) -> Vec<OsStri
         out.push(if is_text { mark(arg) } else { arg });
     }
     out
+}
+
+/// Adds to a usage error how to pass the text that was read as short options, such as `-list`.
+pub(crate) fn with_tip(
+    command: &clap::Command,
+    args: &[OsString],
+    mut error: clap::Error,
+) -> clap::Error {
+    let name = args.get(1).and_then(|name| name.to_str());
+    let takes_prompt = name
+        .and_then(|name| command.find_subcommand(name))
+        .is_some_and(|command| command.get_positionals().any(|arg| arg.get_id() == PROMPT));
+    let context = |kind| match error.get(kind) {
+        Some(ContextValue::String(text)) => text.as_str(),
+        _ => "",
+    };
+    let (option, value) = (context(ContextKind::InvalidArg), context(ContextKind::InvalidValue));
+    let is_cause = |arg: &&str| {
+        let letters = arg.strip_prefix('-').filter(|rest| !rest.starts_with('-'));
+        letters.is_some_and(|letters| match value {
+            // `-l` of `-list`.
+            "" => {
+                letters.chars().nth(1).is_some() && option.len() == 2 && arg.contains(&option[1..])
+            }
+            // ` is odd` of `-n is odd`.
+            value => value.contains(char::is_whitespace) && letters.ends_with(value),
+        })
+    };
+    let cause = args.iter().skip(2).filter_map(|arg| arg.to_str()).find(is_cause);
+    if let Some(text) = cause.filter(|_| takes_prompt) {
+        let quoted = match text.contains('\'') {
+            true => format!("{text:?}"),
+            false => format!("'{text}'"),
+        };
+        let tip = format!("to pass a text that begins with a dash, use `-- {quoted}`");
+        error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![tip.into()]));
+    }
+    error
 }
 
 fn kind<'a>(command: &'a clap::Command, word: &str) -> Dashed<'a> {
@@ -193,6 +232,23 @@ mod tests {
         }
         assert_eq!(generate(&["--help"]).unwrap_err().kind(), ErrorKind::DisplayHelp);
         assert_eq!(generate(&["-h"]).unwrap_err().kind(), ErrorKind::DisplayHelp);
+    }
+
+    #[test]
+    fn a_usage_error_says_how_to_pass_the_text() {
+        for (text, quoted) in [
+            ("-list", "-- '-list'"),
+            ("-n is odd", "-- '-n is odd'"),
+            ("-quit", "-- '-quit'"),
+            ("-it's", "-- \"-it's\""),
+        ] {
+            let error = generate(&[text]).unwrap_err().to_string();
+            assert!(error.contains(quoted), "{text}: {error}");
+        }
+        for args in [&["-n", "x y"][..], &["--sed", "1"], &["-z"]] {
+            let error = generate(args).unwrap_err().to_string();
+            assert!(!error.contains("begins with a dash"), "{args:?}: {error}");
+        }
     }
 
     #[test]

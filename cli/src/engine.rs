@@ -187,7 +187,6 @@ impl Loaded {
         let mut builder = Session::builder(model)
             .runtime(runtime.clone())
             .recovery(recovery)
-            .on_recovery(|recovered| eprintln!("warploom: {recovered}"))
             .sequences(sequences)
             .context(place.context)
             .compute(place.compute)

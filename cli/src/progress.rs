@@ -1,7 +1,10 @@
 //! Messages and progress bars on standard error.
 
 use indicatif::{ProgressBar, ProgressStyle};
-use std::io::{IsTerminal, Write};
+use std::io::{IsTerminal, Write as _};
+use tracing_subscriber::fmt::format::Writer;
+use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields};
+use tracing_subscriber::registry::LookupSpan;
 
 /// Writes a line to standard error; write errors are ignored.
 pub(crate) fn tell(line: &str) {
@@ -61,11 +64,16 @@ impl Drop for Progress {
     }
 }
 
-/// Prints the library's trace events to standard error, at the level of `WARPLOOM_DEBUG`.
+/// Prints the library's trace events to standard error: warnings, or all at the level of
+/// `WARPLOOM_DEBUG`.
 pub(crate) fn init_tracing() -> anyhow::Result<()> {
     use tracing_subscriber::filter::LevelFilter;
     let Some(text) = warploom_core::config::var(&warploom_core::config::DEBUG) else {
-        return Ok(());
+        let warnings = tracing_subscriber::fmt()
+            .with_max_level(LevelFilter::WARN)
+            .with_writer(std::io::stderr)
+            .event_format(Plain);
+        return warnings.try_init().map_err(|e| anyhow::anyhow!("cannot show warnings: {e}"));
     };
     let level = match text.parse() {
         Ok(0u8) => return Ok(()),
@@ -77,4 +85,27 @@ pub(crate) fn init_tracing() -> anyhow::Result<()> {
     let subscriber =
         tracing_subscriber::fmt().with_max_level(level).with_writer(std::io::stderr).without_time();
     subscriber.try_init().map_err(|e| anyhow::anyhow!("WARPLOOM_DEBUG: {e}"))
+}
+
+/// Writes an event as the command writes its own lines: `warning: text`.
+struct Plain;
+
+impl<S, N> FormatEvent<S, N> for Plain
+where
+    S: tracing::Subscriber + for<'a> LookupSpan<'a>,
+    N: for<'a> FormatFields<'a> + 'static,
+{
+    fn format_event(
+        &self,
+        context: &FmtContext<'_, S, N>,
+        mut to: Writer<'_>,
+        event: &tracing::Event<'_>,
+    ) -> std::fmt::Result {
+        to.write_str(match *event.metadata().level() {
+            tracing::Level::ERROR => "error: ",
+            _ => "warning: ",
+        })?;
+        context.field_format().format_fields(to.by_ref(), event)?;
+        writeln!(to)
+    }
 }

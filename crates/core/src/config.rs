@@ -26,7 +26,7 @@ pub static SYNC: Var = Var {
 /// Log verbosity of the command-line tool, 0 to 5.
 pub static DEBUG: Var = Var {
     name: "WARPLOOM_DEBUG",
-    help: "log verbosity: 1 devices, 2 to 4 also plans, 5 also graphs and kernel sources",
+    help: "log verbosity: 0 nothing, 1 devices, 2 to 4 also plans, 5 also graphs and kernel sources (default: warnings)",
 };
 /// Number of dispatches to record before a submit.
 pub static DISPATCHES_PER_SUBMIT: Var = Var {
