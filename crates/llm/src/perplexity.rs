@@ -94,7 +94,7 @@ impl Session {
     ///
     /// # Errors
     /// Invalid if no token would be scored, the window is empty or does not fit the context, or a
-    /// token is outside the vocabulary; device if logits are NaN or infinite. Also the errors of
+    /// token is outside the vocabulary; device if logits are NaN or plus infinity. Also the errors of
     /// [`Session::step_async`].
     pub async fn perplexity_async(
         &mut self,

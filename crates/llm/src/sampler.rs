@@ -193,10 +193,7 @@ impl Sampler {
 /// Returns an error if a logit is NaN or plus infinity.
 fn check_numbers(logits: &[f32]) -> Result<()> {
     match logits.iter().position(|l| l.is_nan() || *l == f32::INFINITY) {
-        Some(index) => {
-            let value = logits[index];
-            Err(Error::invalid(format!("logits: element {index} is {value}")))
-        }
+        Some(index) => Err(Error::invalid(format!("logit {index} is NaN or plus infinity"))),
         None => Ok(()),
     }
 }
@@ -294,8 +291,8 @@ mod tests {
     fn bad_logits_are_errors_that_name_the_index() {
         let mut sampler = Sampler::new(Sampling::default()).unwrap();
         let rows: [(&[f32], &str); 4] = [
-            (&[0.0, f32::NAN, 1.0], "element 1 is NaN"),
-            (&[f32::INFINITY], "element 0 is inf"),
+            (&[0.0, f32::NAN, 1.0], "logit 1 is NaN"),
+            (&[f32::INFINITY], "logit 0 is NaN or plus infinity"),
             (&[], "no token of 0"),
             (&[f32::NEG_INFINITY; 2], "no token of 2"),
         ];

@@ -2,7 +2,7 @@
 
 use std::io::Read;
 
-use flate2::read::MultiGzDecoder;
+use flate2::bufread::{GzDecoder, MultiGzDecoder};
 
 use super::error::ApiError;
 
@@ -44,14 +44,25 @@ pub(super) fn inflated(coding: Coding, body: Vec<u8>, limit: usize) -> Result<Ve
     }
     let mut out = Vec::new();
     let mut from = MultiGzDecoder::new(&body[..]).take(limit as u64 + 1);
-    from.read_to_end(&mut out).map_err(|error| {
-        let text = format!("content-encoding: the body is not gzip: {error}");
-        ApiError::new(400, text)
-    })?;
+    if let Err(error) = from.read_to_end(&mut out) {
+        let why = match behind_first_member(&body) {
+            Some(at) => format!("from byte {at} of {} on it is not gzip", body.len()),
+            None => format!("the body is not gzip: {error}"),
+        };
+        return Err(ApiError::new(400, format!("content-encoding: {why}")));
+    }
     match out.len() > limit {
         true => Err(ApiError::new(413, format!("the body has more than {limit} bytes inflated"))),
         false => Ok(out),
     }
+}
+
+/// Returns the length of the first gzip member of a body that goes on with something else.
+fn behind_first_member(body: &[u8]) -> Option<usize> {
+    let mut first = GzDecoder::new(body);
+    std::io::copy(&mut first, &mut std::io::sink()).ok()?;
+    let rest = first.into_inner();
+    (!rest.is_empty() && !rest.starts_with(&[0x1f, 0x8b])).then(|| body.len() - rest.len())
 }
 
 #[cfg(test)]
@@ -106,6 +117,10 @@ mod tests {
         wrong[packed.len() - 6] ^= 1;
         assert_eq!(inflated(Coding::Gzip, wrong, 800).unwrap_err().status, 400, "a wrong checksum");
         assert_eq!(inflated(Coding::Gzip, text.clone(), 800).unwrap_err().status, 400);
+        let junk = [packed.clone(), b"xyz".to_vec()].concat();
+        let message = inflated(Coding::Gzip, junk, 800).unwrap_err().message;
+        let want = format!("from byte {} of {} on it is not gzip", packed.len(), packed.len() + 3);
+        assert!(message.contains(&want), "{message}");
         // A decompression bomb.
         let bomb = gzip(&vec![0; 64 << 20]);
         assert!(bomb.len() < 100_000);

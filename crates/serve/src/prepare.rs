@@ -63,10 +63,13 @@ impl Prepared {
                 Kind::Completion => completion(shared, request::completion(&body, base)?)?,
             }
         };
-        let field = if kind == Kind::Chat { "messages" } else { "prompt" };
+        let (field, nothing) = match kind {
+            Kind::Chat => ("messages", "the model's chat template writes no text for them"),
+            Kind::Completion => ("prompt", "is empty"),
+        };
         for prompt in &draft.prompts {
             if prompt.is_empty() {
-                return Err(ApiError::field(field, "is empty"));
+                return Err(ApiError::field(field, nothing));
             }
             if prompt.len() > shared.context {
                 return Err(too_long(field, &format!("{} tokens", prompt.len()), shared.context));

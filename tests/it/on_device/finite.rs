@@ -256,7 +256,7 @@ fn runs_ahead_end_with_the_error_and_leave_the_cache_as_it_was() {
         let fails = |error: warploom::Error, position: &str| {
             let text = error.to_string();
             assert!(error.is_invalid() && text.contains(position), "{label}: {text}");
-            assert!(text.contains("logit 0 is NaN or infinite"), "{label}: {text}");
+            assert!(text.contains("logit 0 is NaN or plus infinity"), "{label}: {text}");
         };
         for count in [4, 10] {
             session.truncate(0).unwrap();

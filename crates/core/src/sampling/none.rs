@@ -51,7 +51,7 @@ impl NoToken {
 impl fmt::Display for NoToken {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            NoToken::NotFinite(index) => write!(f, "logit {index} is NaN or infinite"),
+            NoToken::NotFinite(index) => write!(f, "logit {index} is NaN or plus infinity"),
             NoToken::Forbidden => write!(f, "every logit is -inf, which forbids its token"),
         }
     }

@@ -136,6 +136,15 @@ pub(super) fn probed(probe: char, number: usize) -> String {
     format!("{probe}{number}{probe}")
 }
 
+/// Returns whether a rendered text contains a probe, as it is or in JSON of ASCII characters
+/// (`tojson(ensure_ascii=True)`).
+pub(super) fn has_probe(text: &str, probe: char, number: usize) -> bool {
+    let mut units = [0; 2];
+    let units = probe.encode_utf16(&mut units);
+    let escaped: String = units.iter().map(|unit| format!("\\u{unit:04x}")).collect();
+    text.contains(&probed(probe, number)) || text.contains(&format!("{escaped}{number}{escaped}"))
+}
+
 /// Renders a conversation with tool calls, in the first form that the template accepts. `run`
 /// renders messages that were converted to values; its second argument is their size in bytes.
 ///
@@ -156,7 +165,7 @@ pub(super) fn render(
         };
         let missing = match write(Some(probe)) {
             Ok((written, count)) => {
-                (0..count).any(|number| !written.text.contains(&probed(probe, number)))
+                (0..count).any(|number| !has_probe(&written.text, probe, number))
             }
             Err(error) => {
                 first.get_or_insert(error);

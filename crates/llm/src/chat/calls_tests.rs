@@ -72,6 +72,17 @@ fn a_template_gets_calls_in_the_form_that_it_reads() {
 }
 
 #[test]
+fn a_template_may_write_calls_in_ascii() {
+    let template = "{% for m in messages %}<{{ m.role }}>{{ m.content or '' }}\
+        {% for c in m.tool_calls or [] %}{{ c.function | tojson(ensure_ascii=True) }}{% endfor %}{% endfor %}";
+    let text = rendered(template, &history("{\"stadt\": \"Köln\"}", "sunny")).unwrap().text;
+    let call = r#"{"name": "weather", "arguments": {"stadt": "K\u00f6ln"}}"#;
+    assert_eq!(text, format!("<user>Weather?<assistant>{call}<tool>sunny"));
+    let tools = "{% for t in tools or [] %}{{ t | tojson(ensure_ascii=True) }}{% endfor %}x";
+    assert!(Template::new(tools).unwrap().knows_tools(&tokenizer()));
+}
+
+#[test]
 fn a_template_without_tools_is_refused() {
     for template in [PLAIN, USERS] {
         let error = rendered(template, &history("{}", "sunny")).unwrap_err();

@@ -241,7 +241,8 @@ impl Template {
             now,
             variables: &[],
         };
-        self.render_with(&inputs, tokenizer).is_ok_and(|prompt| prompt.text.contains(&name))
+        self.render_with(&inputs, tokenizer)
+            .is_ok_and(|prompt| calls::has_probe(&prompt.text, probe, 0))
     }
 
     /// Runs the template on messages that were converted to values. `bytes` is their size, which

@@ -57,6 +57,8 @@ pub(super) struct Config {
     /// For each layer, 0 if it does not rotate queries and keys.
     no_rope_layers: Option<Vec<u8>>,
     quantization_config: Option<Json>,
+    /// The same in files for MLX.
+    quantization: Option<Json>,
     tie_word_embeddings: Option<bool>,
     pub(super) vocab_size: u64,
     pub(super) bos_token_id: Option<Ids>,
@@ -417,13 +419,18 @@ impl Config {
             ("mlp_only_layers", !self.mlp_only_layers.is_empty()),
             ("decoder_sparse_step", self.decoder_sparse_step.is_some_and(|n| n != 1)),
             ("use_bidirectional_attention", self.use_bidirectional_attention == Some(true)),
-            (
-                "quantization_config",
-                self.quantization_config.as_ref().is_some_and(|c| !c.is_null()),
-            ),
+            ("quantization_config", self.quantization_config.is_some()),
+            ("quantization", self.quantization.is_some()),
         ];
         if let Some((field, _)) = not_done.iter().find(|(_, is)| *is) {
-            return Err(Error::unsupported(format!("{field} is not supported")));
+            return Err(Error::unsupported(format!(
+                "{field} is not supported{}",
+                if field.starts_with("quant") {
+                    ": use the folder in F32, F16 or BF16"
+                } else {
+                    ""
+                }
+            )));
         }
         // The architecture says which layers rotate: each but every fourth.
         let regular = |(layer, rotates): (usize, &u8)| {

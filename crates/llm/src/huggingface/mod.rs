@@ -194,6 +194,16 @@ impl Folder {
                 if shape.is_empty() || shape.contains(&0) {
                     return Err(bad(format!("shape {shape:?} is not a vector or matrix")));
                 }
+                let rows = self.config.vocab_size;
+                if ["token_embd.weight", "output.weight"].contains(&name.as_str())
+                    && shape[0] != rows
+                {
+                    let config = config.display();
+                    return Err(Error::bad_file(format!(
+                        "{config}: vocab_size: {rows}, but tensor `{source}` has {} rows",
+                        shape[0]
+                    )));
+                }
                 let format = info.format().ok_or_else(|| {
                     let dtype = info.dtype();
                     bad(format!("type {dtype} is not supported; known: F32, F16, BF16"))

@@ -192,7 +192,13 @@ impl Names {
             Error::unsupported(format!("no tensor of architecture {kind} has this name"))
         };
         let (stem, kind) = source.rsplit_once('.').ok_or_else(unknown)?;
-        if kind != "weight" && !(kind == "bias" && self.biases) {
+        if kind == "bias" && !self.biases {
+            let kind = self.model_type;
+            return Err(Error::unsupported(format!(
+                "biases are not supported for {kind} (config.json: attention_bias, mlp_bias)"
+            )));
+        }
+        if !["weight", "bias"].contains(&kind) {
             return Err(unknown());
         }
         let find = |table: &[(&str, &'static str)], stem: &str| {

@@ -251,7 +251,7 @@ fn what_is_not_known_or_wrong_is_refused_by_name() {
         ("model.layers.0.mlp.experts", |_, _, t| {
             t.push(("model.layers.0.mlp.experts.weight", vec![1]))
         }),
-        ("no tensor of architecture", |_, _, t| t.push(("model.norm.bias", vec![8]))),
+        ("biases are not supported for llama", |_, _, t| t.push(("model.norm.bias", vec![8]))),
         ("no tensor of architecture", |_, _, t| t.push(("weight", vec![8]))),
         ("not whole heads", |_, _, t| t[4].1 = vec![6, 8]),
         ("model Unigram: merges", |_, k, _| k["model"]["type"] = json!("Unigram")),
@@ -344,6 +344,7 @@ fn other_networks_and_other_ways_of_storing_are_refused_by_name() {
         ("attn_logit_softcapping", json!(50.0), "attn_logit_softcapping"),
         ("use_bidirectional_attention", json!(true), "use_bidirectional_attention"),
         ("quantization_config", json!({"quant_method": "bitnet"}), "quantization_config"),
+        ("quantization", json!({"group_size": 64, "bits": 4}), "quantization is not supported"),
         ("sliding_window_pattern", json!(0), "sliding_window_pattern: 0"),
         ("hidden_activation", json!("relu"), "hidden_act \"relu\""),
         ("rope_scaling", json!({"rope_type": "linear"}), "factor is missing"),

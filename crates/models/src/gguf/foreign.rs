@@ -249,12 +249,21 @@ fn text(head: &[u8], goes_on: bool) -> Option<Foreign> {
         return Some(found);
     }
     let what = match text.as_bytes() {
-        [b'{' | b'[', ..] => "JSON, not a model",
+        [b'{' | b'[', rest @ ..] if begins_json(rest) => "JSON, not a model",
         [b'<', ..] => "an XML document, not a model",
         _ => "plain text, not a model",
     };
     let advice = format!("it begins with {:?}: name the model's own file", shortened(text));
     Some(Foreign { what, advice })
+}
+
+/// Returns whether JSON may go on like this behind its opening bracket. Logs and settings files
+/// begin with a bracket too: `[info] ..`.
+fn begins_json(rest: &[u8]) -> bool {
+    let rest = rest.trim_ascii_start();
+    let word = |word: &str| rest.starts_with(word.as_bytes());
+    matches!(rest.first(), Some(b'"' | b'{' | b'[' | b']' | b'}' | b'-' | b'0'..=b'9'))
+        || ["true", "false", "null"].into_iter().any(word)
 }
 
 fn shortened(text: &str) -> String {
