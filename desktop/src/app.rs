@@ -42,6 +42,8 @@ pub struct Options {
     pub folder: Option<PathBuf>,
     /// The hub of models; `None` is that of the environment.
     pub hub: Option<HubOptions>,
+    /// When the program started, for the time until its first frame.
+    pub started: Option<Instant>,
     /// Steps to run.
     pub script: Option<Script>,
     /// Receives the reason if the script fails.
@@ -124,7 +126,7 @@ impl App {
             saved,
             panel: PanelName::Chat,
             notice,
-            frames: Frames::default(),
+            frames: Frames::since(options.started),
             loaded: None,
             loading: Some((source, 0, 0)),
             models: Models::new(options.hub),

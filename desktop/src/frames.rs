@@ -2,7 +2,7 @@
 //! for the display. Frames count only while the window draws without pause.
 
 use std::collections::VecDeque;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// Number of frames that are kept.
 const KEPT: usize = 2048;
@@ -71,9 +71,19 @@ pub struct Frames {
     last: Option<(Instant, bool)>,
     answering: Times,
     other: Times,
+    /// When the program started.
+    started: Option<Instant>,
+    /// From then until the first frame was shown.
+    first: Option<Duration>,
+    begun: bool,
 }
 
 impl Frames {
+    /// Creates the times of a program that started at `started`.
+    pub fn since(started: Option<Instant>) -> Frames {
+        Frames { started, ..Frames::default() }
+    }
+
     /// Returns whether frames are measured; the window then draws without pause.
     pub fn is_on(&self) -> bool {
         self.on
@@ -81,11 +91,17 @@ impl Frames {
 
     /// Switches the measurement, which begins anew.
     pub fn switch(&mut self, on: bool) {
-        *self = Frames { on, ..Frames::default() };
+        let Frames { started, first, begun, .. } = *self;
+        *self = Frames { on, started, first, begun, ..Frames::default() };
     }
 
     /// Begins a frame.
     pub fn begin(&mut self, now: Instant, answering: bool) {
+        // The second frame begins when the first one is on the screen.
+        if self.begun && self.first.is_none() {
+            self.first = self.started.map(|started| now - started);
+        }
+        self.begun = true;
         if !self.on {
             return;
         }
@@ -110,18 +126,22 @@ impl Frames {
         self.other.figures()
     }
 
-    /// Returns a line for each kind of frame that was measured.
+    /// Returns a line for the first frame of the program, and for each kind of frame that was
+    /// measured.
     pub fn lines(&self) -> Vec<String> {
         let kinds = [("while a model answers", self.answering()), ("otherwise", self.other())];
         let known = kinds.into_iter().filter_map(|(name, figures)| Some((name, figures?)));
-        known.map(|(name, figures)| format!("{name}: {figures}")).collect()
+        let lines = known.map(|(name, figures)| format!("{name}: {figures}"));
+        let first = self.first.filter(|_| self.on).map(|first| {
+            format!("first frame: {} after the start", crate::format::seconds(first.as_secs_f64()))
+        });
+        first.into_iter().chain(lines).collect()
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::time::Duration;
 
     #[test]
     fn frames_count_by_what_the_model_did_when_they_began() {
@@ -148,5 +168,12 @@ mod tests {
         );
         frames.switch(false);
         assert_eq!(frames.answering(), None);
+
+        let mut frames = Frames::since(Some(begin));
+        frames.begin(begin + Duration::from_millis(300), false);
+        frames.switch(true);
+        frames.begin(begin + Duration::from_millis(340), false);
+        frames.begin(begin + Duration::from_millis(390), false);
+        assert_eq!(frames.lines()[0], "first frame: 340.0 ms after the start");
     }
 }

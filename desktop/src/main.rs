@@ -1,6 +1,7 @@
 //! The program `warploom-desktop`.
 
 use std::process::ExitCode;
+use std::time::Instant;
 
 use eframe::egui::{IconData, ViewportBuilder};
 use warploom_desktop::app::{App, Options};
@@ -12,6 +13,7 @@ use warploom_desktop::{offscreen, window};
 const SIZE: [f32; 2] = [1180.0, 780.0];
 
 fn main() -> ExitCode {
+    let started = Instant::now();
     let args = match Args::read(std::env::args_os().skip(1)) {
         Ok(args) => args,
         Err(error) => {
@@ -27,7 +29,7 @@ fn main() -> ExitCode {
         println!("warploom-desktop {}", env!("CARGO_PKG_VERSION"));
         return ExitCode::SUCCESS;
     }
-    match run(args) {
+    match run(args, started) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("error: {error}");
@@ -36,7 +38,7 @@ fn main() -> ExitCode {
     }
 }
 
-fn run(args: Args) -> Result<(), String> {
+fn run(args: Args, started: Instant) -> Result<(), String> {
     let script = match (&args.script, &args.screenshot) {
         (None, None) => None,
         (file, screenshot) => {
@@ -52,6 +54,7 @@ fn run(args: Args) -> Result<(), String> {
         model: args.model,
         device: args.device,
         folder: args.folder,
+        started: Some(started),
         script,
         ..Options::default()
     };

@@ -17,8 +17,13 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// 5 MB of weights and 2 MB of cache, and 14 of them would be 98 MB.
 const BOUND: u64 = 24 << 20;
 
-/// Models that are loaded one after the other, with two conversations each.
-const MODELS: usize = 20;
+/// Returns the number of models that are loaded one after the other, with two conversations each.
+fn models() -> usize {
+    match std::env::var("WARPLOOM_TEST_ALL").is_ok_and(|all| all == "1") {
+        true => 50,
+        false => 20,
+    }
+}
 
 /// Returns the resident memory of this process in bytes.
 fn resident() -> u64 {
@@ -79,7 +84,8 @@ fn memory_is_flat_over_models_and_conversations() {
     let begin = Instant::now();
     let mut conversations = 0;
     let mut after_first = 0;
-    for round in 0..MODELS {
+    let switches = self::models();
+    for round in 0..switches {
         switch(&worker, sources[round % sources.len()].clone());
         for _ in 0..2 {
             conversations += 1;
@@ -92,7 +98,7 @@ fn memory_is_flat_over_models_and_conversations() {
     }
     let (end, mega) = (resident(), |bytes: u64| bytes as f64 / 1e6);
     println!(
-        "{MODELS} models and {conversations} conversations in {:.1} s: {:.1} MB resident after the first \
+        "{switches} models and {conversations} conversations in {:.1} s: {:.1} MB resident after the first \
          6 models, {:.1} MB at the end",
         begin.elapsed().as_secs_f64(),
         mega(after_first),
