@@ -144,7 +144,8 @@ def main():
     asked = json.dumps({"models": names if args.conformance is None else [], "conformance": args.conformance})
     quoted = "".join(f"%{byte:02x}" for byte in asked.encode())
     url = f"http://127.0.0.1:{server.server_port}/#{quoted}"
-    with tempfile.TemporaryDirectory() as profile:
+    # Chromium's children may still write after it ended.
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as profile:
         command = [args.chromium, *FLAGS, f"--user-data-dir={profile}", url]
         browser = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         try:
