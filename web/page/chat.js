@@ -135,7 +135,10 @@ export class Chat {
         shown.item.remove();
       }
       if (["device-lost", "panic", "worker"].includes(failure.kind)) this.#onLost(failure);
-      else if (failure.kind !== "closed") {
+      else if (failure.details?.context) {
+        this.#takeBack();
+        showError(failure);
+      } else if (failure.kind !== "closed") {
         showError(failure, { text: "Try again", run: () => this.retry() });
       }
     } else {
@@ -146,6 +149,13 @@ export class Chat {
     }
     this.#actions();
     this.#save();
+  }
+
+  /** The last message goes back into the field: as it is, no answer is possible. */
+  #takeBack() {
+    const { content } = this.#messages.pop();
+    $("messages").lastElementChild?.remove();
+    if ($("prompt").value === "") $("prompt").value = content;
   }
 
   #add(message) {

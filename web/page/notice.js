@@ -20,7 +20,7 @@ function words(error) {
         + "Remove a stored model in the list of models, or free space on the disk."];
     case "bad-file":
       return ["This file is not a model that can be read",
-        "Choose a GGUF file. If it is one, the download may be incomplete: remove it and load it again."];
+        "Choose a GGUF file. If it is one, the download may have been damaged: load it again."];
     case "unsupported":
       return ["This model is not supported yet", "Try another model or another quantisation."];
     case "out-of-memory":
@@ -33,7 +33,8 @@ function words(error) {
     case "checksum":
       return ["The file is damaged", "It was deleted. Load it again."];
     case "in-use":
-      return ["The file is in use", "Another tab has this model open. Close it there first."];
+      return ["The file is in use",
+        "It is being downloaded, or another tab has this model open. Stop that first."];
     case "io":
       return ["The file could not be read",
         "It may have been moved or changed since it was chosen. Choose it again."];
@@ -41,6 +42,11 @@ function words(error) {
     case "worker":
       return ["The engine stopped", "The conversation is kept. Start the engine again."];
     case "invalid":
+      if (details.context) {
+        return ["The message is too long for this model",
+          `It takes ${details.tokens} tokens, the model reads ${details.context} at most. Shorten it, or `
+          + "choose a model with a longer context."];
+      }
       return ["That is not possible", error.message];
     default:
       return ["Something went wrong", "Try again. If it stays, load the page again."];

@@ -109,7 +109,8 @@ impl Model {
     /// `{"text", "tokens"}` for each piece of text, `{"prompt": {"done", "total"}}`, and
     /// `{"recovered": {"lost", "device", "tokens", "seconds"}}` after a lost device was opened
     /// again; it returns false to stop. Resolves to JSON: `{text, finish: "stop" | "length" | "cancelled",
-    /// promptTokens, tokens, promptSeconds, seconds}`.
+    /// promptTokens, cachedTokens, tokens, promptSeconds, seconds}`; `promptTokens` counts the whole
+    /// prompt, with the `cachedTokens` that were in the cache already.
     ///
     /// # Errors
     /// Invalid if a text is being generated, for a bad option, and if the prompt is empty or does
@@ -134,7 +135,7 @@ impl Model {
                 Err(error) => Err(error),
             };
             self.give_back(State::Text(session));
-            generated
+            generated.map(|generated| (generated, 0))
         };
         let generated = paced(run).await;
         events.result(generated)
@@ -170,7 +171,7 @@ impl Model {
             chat.set_messages(messages);
             let reply = chat.answer_async(&wanted, &mut |e| events.take(e)).await;
             self.give_back(State::Chat(chat));
-            reply.map(|reply| reply.generated)
+            reply.map(|reply| (reply.generated, reply.reused))
         };
         let generated = paced(run).await;
         events.result(generated)
@@ -390,10 +391,11 @@ impl Events {
         }
     }
 
-    /// Ends the text and returns the result as JSON.
-    fn result(mut self, generated: Result<Generated>) -> Result<String, JsValue> {
+    /// Ends the text and returns the result as JSON; the second number is that of the prompt's tokens
+    /// that were in the cache already.
+    fn result(mut self, generated: Result<(Generated, usize)>) -> Result<String, JsValue> {
         self.recoveries();
-        let generated = generated.map_err(to_js)?;
+        let (generated, cached) = generated.map_err(to_js)?;
         if !self.stopped {
             let rest = self.stops.finish();
             let _ = self.piece(&rest);
@@ -410,7 +412,8 @@ impl Events {
         let report = json!({
             "text": self.text,
             "finish": finish,
-            "promptTokens": generated.prompt_tokens,
+            "promptTokens": generated.prompt_tokens + cached,
+            "cachedTokens": cached,
             "tokens": generated.tokens.len(),
             "promptSeconds": generated.first_token.as_secs_f64(),
             "seconds": (generated.first_token + generated.decode).as_secs_f64(),

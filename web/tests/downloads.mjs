@@ -208,6 +208,70 @@ test("a full disk is reported with numbers", async (t) => {
   assert.ok(error.details.stored < bytes.length, JSON.stringify(error));
 });
 
+test("a full disk has the bytes that are needed, with and without a size from the server", async (t) => {
+  for (const [quotaSize, length] of [[1000, true], [3_000_000, false]]) {
+    const own = await serveFolders({ "/package/": join(web, "package", "dist") });
+    const tab = await browser.page(`${own.origin}/blank.html`);
+    t.after(async () => {
+      await tab.close();
+      await own.close();
+    });
+    const session = await browser.context.newCDPSession(tab);
+    await session.send("Storage.overrideQuotaForOrigin", { origin: own.origin, quotaSize });
+    server.control.length = length;
+    const { error } = await load(tab, server.url);
+    assert.equal(error.kind, "disk-full", JSON.stringify(error));
+    const { needed, stored } = error.details;
+    assert.ok(needed > 0 && stored < bytes.length, JSON.stringify(error));
+    if (length) assert.equal(needed + stored, bytes.length, JSON.stringify(error));
+  }
+});
+
+test("a stored answer that is no model is deleted, and loaded again from the server", async () => {
+  for (const wrong of [Buffer.from("<!doctype html><h1>login</h1>"), bytes.subarray(0, 2_000_000)]) {
+    server.control.bytes = wrong;
+    const { error } = await load(page, server.url);
+    assert.equal(error.kind, "bad-file", JSON.stringify(error));
+    assert.match(error.message, /the stored file was deleted$/);
+    assert.match(error.details.name, /^tiny-[0-9a-f]{12}\.gguf$/);
+    assert.deepEqual((await models(page)).filter(({ url }) => url === server.url), []);
+  }
+  server.control.bytes = bytes;
+  const again = await load(page, server.url);
+  assert.equal(again.error, undefined, JSON.stringify(again.error));
+});
+
+test("a load that gets no byte leaves nothing in the storage", async () => {
+  const before = await models(page);
+  for (const status of [404, 500]) {
+    server.control.status = status;
+    assert.equal((await load(page, server.url)).error.kind, "network");
+  }
+  server.control.status = null;
+  server.control.bytes = Buffer.alloc(0);
+  const empty = await load(page, server.url);
+  assert.equal(empty.error.kind, "bad-file", JSON.stringify(empty.error));
+  server.control.bytes = bytes;
+  const aborted = await load(page, server.url, { abortAfter: 0 });
+  assert.equal(aborted.error.kind, "cancelled");
+  const left = (await models(page)).filter(({ stored }) => stored === 0);
+  assert.deepEqual(left, before.filter(({ stored }) => stored === 0));
+  assert.deepEqual(left, []);
+});
+
+test("a model that is being downloaded is not removed, and the load goes on", async () => {
+  server.control.rate = 2000;
+  const loading = load(page, server.url);
+  let stored;
+  while (!stored) [stored] = (await models(page)).filter(({ url }) => url === server.url);
+  const error = await page.evaluate(async (name) => (await window.engine).remove(name)
+    .then(() => null, ({ kind, message }) => ({ kind, message })), stored.name);
+  assert.equal(error?.kind, "in-use");
+  assert.ok(error.message.startsWith(`${stored.name} is being downloaded`), error.message);
+  const { error: failed } = await loading;
+  assert.equal(failed, undefined, JSON.stringify(failed));
+});
+
 test("answers that are no model have an error that says so", async () => {
   server.control.status = 404;
   const missing = await load(page, server.url);

@@ -2,7 +2,7 @@
 import assert from "node:assert/strict";
 import { join } from "node:path";
 import { after, before, test } from "node:test";
-import { golden, launch, serveFile, serveFolders, smolLm2, web } from "./lib.mjs";
+import { golden, launch, serveFile, serveFolders, smolLm2, watchWorker, web } from "./lib.mjs";
 
 const TINY = "warploom-tiny-llama-Q4_K_M.gguf";
 /** As tests/it/with_models/greedy.rs: a choice between two logits that are nearer is open. */
@@ -246,6 +246,84 @@ test("chat, and OpenAI's shape of it", async (t) => {
   assert.equal(chunks.at(-1).usage.completion_tokens, chat.tokens);
 });
 
+test("a load that is aborted as the worker answers rejects, and its model is closed", async (t) => {
+  const page = await tab(t);
+  await watchWorker(page);
+  await open(page, "cpu");
+  const { kind, sent, loaded } = await page.evaluate(async () => {
+    const stop = new AbortController();
+    window.worker.addEventListener("message", ({ data }) => {
+      if (data.result?.handle) stop.abort();
+    });
+    // Before the package sees the answer.
+    const { onmessage } = window.worker;
+    window.worker.onmessage = null;
+    window.worker.addEventListener("message", onmessage);
+    const kind = await window.engine.embedded({ signal: stop.signal }).then(() => null, (error) => error.kind);
+    const loaded = await window.engine.chat.completions.create({ messages: [{ role: "user", content: "x" }] })
+      .catch(({ message }) => message);
+    return { kind, sent: window.sent, loaded };
+  });
+  assert.equal(kind, "cancelled");
+  assert.ok(sent.includes("closeModel"), sent.join());
+  assert.match(loaded, /no model is loaded/);
+});
+
+test("nothing is computed for a signal that is aborted already", async (t) => {
+  const page = await tab(t);
+  await watchWorker(page);
+  await open(page, "cpu");
+  const { early, kinds, sent, half } = await page.evaluate(async () => {
+    const { engine } = window;
+    const model = await engine.embedded();
+    window.sent.length = 0;
+    const signal = AbortSignal.abort();
+    const early = await model.generate("Once", { signal }).result;
+    const messages = [{ role: "user", content: "Tell me a story." }];
+    const kinds = [];
+    for (const call of [() => engine.chat.completions.create({ messages }, { signal }),
+      () => engine.chat.completions.create({ messages, stream: true }, { signal }), () => engine.embedded({ signal })]) {
+      kinds.push(await call().then(() => null, (error) => error.kind));
+    }
+    const sent = [...window.sent];
+    const stop = new AbortController();
+    setTimeout(() => stop.abort(), 200);
+    const half = await engine.chat.completions.create({ messages, max_tokens: 400 }, { signal: stop.signal })
+      .then(() => null, (error) => error.kind);
+    return { early, kinds, sent, half };
+  });
+  assert.deepEqual([early.finish, early.tokens, early.text], ["cancelled", 0, ""]);
+  assert.deepEqual(kinds, ["cancelled", "cancelled", "cancelled"]);
+  assert.deepEqual(sent, []);
+  assert.equal(half, "cancelled");
+});
+
+test("OpenAI's shape without a secure page, and with the tokens of the whole prompt", async (t) => {
+  const page = await tab(t);
+  await open(page, "cpu");
+  const { one, two, chat, prompt } = await page.evaluate(async () => {
+    // As on a page without https.
+    Object.defineProperty(crypto, "randomUUID", { value: undefined });
+    const model = await window.engine.embedded();
+    const messages = [{ role: "user", content: "What is the capital of France?" }];
+    const request = { messages, max_tokens: 3, temperature: 0 };
+    const prompt = await model.tokenize(messages[0].content);
+    const create = () => window.engine.chat.completions.create(request);
+    const [one, two] = [await create(), await create()];
+    return { one, two, prompt: prompt.length, chat: await model.chat(messages, { maxTokens: 3 }).result };
+  });
+  assert.match(one.id, /^chatcmpl-[0-9a-f]{32}$/);
+  assert.notEqual(one.id, two.id);
+  assert.ok(one.usage.prompt_tokens > prompt, JSON.stringify(one.usage));
+  assert.equal(one.usage.prompt_tokens_details.cached_tokens, 0);
+  assert.equal(two.usage.prompt_tokens, one.usage.prompt_tokens);
+  assert.equal(two.usage.total_tokens, one.usage.total_tokens);
+  // The last token of a prompt is always computed.
+  assert.equal(two.usage.prompt_tokens_details.cached_tokens, one.usage.prompt_tokens - 1);
+  assert.deepEqual([chat.promptTokens, chat.cachedTokens],
+    [one.usage.prompt_tokens, one.usage.prompt_tokens - 1]);
+});
+
 test("without WebGPU the CPU answers with the same text, and says why", async (t) => {
   // Without the switch that accepts SwiftShader this browser has no adapter for WebGPU.
   const without = await launch({ webgpu: false });
@@ -315,7 +393,8 @@ test("an engine that is closed fails with kind closed, and its tab goes on", asy
     const running = model.generate("Once", { maxTokens: 400 });
     const kind = (promise) => promise.then(() => null, (error) => error.kind);
     const [first] = await Promise.all([kind(running.result), engine.close()]);
-    const kinds = [first, await kind(engine.models()), await kind(engine.embedded())];
+    const kinds = [first, await kind(engine.models()), await kind(engine.embedded()),
+      await kind(engine.chat.completions.create({ messages: [{ role: "user", content: "x" }] }))];
     {
       const again = await warploom.open({ device: "cpu" });
       kinds.push(typeof again[Symbol.asyncDispose]);
@@ -323,5 +402,5 @@ test("an engine that is closed fails with kind closed, and its tab goes on", asy
     }
     return kinds;
   });
-  assert.deepEqual(kinds, ["closed", "closed", "closed", "function"]);
+  assert.deepEqual(kinds, ["closed", "closed", "closed", "closed", "function"]);
 });

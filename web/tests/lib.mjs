@@ -72,12 +72,13 @@ function shut(server) {
 /**
  * Serves one file to every origin. `control` can be changed at any time: `ranges`, `etag`, `cut`
  * (the connection is destroyed after that many bytes of the body, once for each number in the
- * list), `rate` (bytes per millisecond), `status` (answers with that status), `down` (no answer).
+ * list), `rate` (bytes per millisecond), `status` (answers with that status), `down` (no answer),
+ * `length` (whether answers say their length).
  */
 export async function serveFile(path, name) {
   const whole = typeof path === "string" ? await readFile(path) : path;
   const control = { ranges: true, etag: '"one"', cut: [], rate: null, status: null, down: false,
-    bytes: whole };
+    length: true, bytes: whole };
   const requests = [];
   const server = createServer((request, response) => {
     const { bytes } = control;
@@ -103,7 +104,7 @@ export async function serveFile(path, name) {
       return;
     }
     if (range) response.setHeader("content-range", `bytes ${start}-${end - 1}/${bytes.length}`);
-    response.writeHead(range ? 206 : 200, { "content-length": end - start });
+    response.writeHead(range ? 206 : 200, control.length ? { "content-length": end - start } : {});
     if (request.method === "HEAD") response.end();
     else send(response, bytes.subarray(start, end), control);
   });
@@ -191,6 +192,42 @@ export async function accessible(page, state) {
 }
 
 const axe = () => readFile(createRequire(import.meta.url).resolve("axe-core/axe.min.js"), "utf8");
+
+/**
+ * Runs each text of code in the page, with `engine` and `model`; returns what was thrown, as
+ * "kind: message", or null. What is no WarploomError begins with "!".
+ */
+const thrown = (page, codes) => page.evaluate(async (codes) => {
+  const errors = {};
+  for (const code of codes) {
+    const run = new Function("engine", "model", `return (async () => { return await (${code}); })();`);
+    errors[code] = await run(window.engine, window.model).then(() => null, (error) =>
+      `${error instanceof window.warploom.WarploomError ? error.kind : "!"}: ${error.message}`);
+  }
+  return errors;
+}, codes);
+
+/** Fails unless each text of code throws an error of kind "invalid" with its message. */
+export async function refuses(page, wanted) {
+  const errors = await thrown(page, Object.keys(wanted));
+  const want = Object.entries(wanted).map(([code, message]) => [code, `invalid: ${message}`]);
+  assert.deepEqual(errors, Object.fromEntries(want));
+}
+
+/** Keeps the worker of the next engine as `window.worker`, with what it receives as `window.sent`. */
+export const watchWorker = (page) => page.evaluate(() => {
+  window.sent = [];
+  window.Worker = class extends Worker {
+    constructor(...all) {
+      super(...all);
+      window.worker = this;
+    }
+    postMessage(message, ...rest) {
+      window.sent.push(message.call);
+      super.postMessage(message, ...rest);
+    }
+  };
+});
 
 /** Leaves a picture of the page in web/tests/out. */
 export const shot = (page, name) => page.screenshot({ path: join(web, "tests", "out", `${name}.png`) });

@@ -1,7 +1,7 @@
 // The package as others get it: `npm pack`, then used from a plain page and from another origin.
 import assert from "node:assert/strict";
 import { execFileSync } from "node:child_process";
-import { cp, mkdtemp, rm, stat, writeFile } from "node:fs/promises";
+import { cp, mkdtemp, readFile, rm, stat, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { after, before, test } from "node:test";
@@ -139,7 +139,49 @@ test("the example with Vite is checked, builds with the tarball, and answers", {
   assert.ok(site.requests.some((path) => path.endsWith(".wasm")));
 });
 
-test("the types fit a strict program", async (t) => {
+test("the examples of tensors and packs in the README run as they are", async (t) => {
+  const readme = await readFile(join(folder, "package", "README.md"), "utf8");
+  const blocks = [...readme.matchAll(/```js\n(.*?)```/gs)].map(([, code]) => code)
+    .filter((code) => /open\(\{ full: true \}\)|engine\.pack/.test(code));
+  assert.equal(blocks.length, 2);
+  const site = await serveFolders({ "/": folder });
+  t.after(() => site.close());
+  const page = await browser.page(`${site.origin}/blank.html`, "/package/dist/index.js");
+  t.after(() => page.close());
+  const printed = await page.evaluate(async (code) => {
+    const lines = [];
+    const run = new Function("open", "console", `return (async () => { ${code}; await engine.close(); })();`);
+    await run(window.warploom.open, { log: (values) => lines.push([...values]) });
+    return lines;
+  }, blocks.join("\n"));
+  assert.deepEqual(printed[0], [72, 90]);
+  assert.deepEqual(printed[1].slice(0, 5), [0, 1, 0, 3, 0]);
+});
+
+/** Compiles a program, with the checks of all declarations; fails with the compiler's output. */
+async function compiles(program, lib) {
+  const tsc = join(web, "package", "node_modules", "typescript", "bin", "tsc");
+  assert.ok(await stat(tsc).catch(() => null), `${tsc} is missing`);
+  try {
+    execFileSync(process.execPath, [tsc, "--noEmit", "--strict", "--target", "es2022", "--module", "es2022",
+      "--moduleResolution", "bundler", "--lib", lib, "--types", "", program], { stdio: "pipe", encoding: "utf8" });
+  } catch ({ stdout }) {
+    assert.fail(stdout);
+  }
+}
+
+test("the declarations need no library of types but those of a page", async () => {
+  const program = join(folder, "plain.ts");
+  await writeFile(program, `
+    import { open } from "./package/dist/index.js";
+    const engine = await open();
+    await engine.close();
+    export {};
+  `);
+  await compiles(program, "es2022,dom");
+});
+
+test("the types fit a strict program", async () => {
   const program = join(folder, "program.ts");
   await writeFile(program, `
     import { open, WarploomError, type Result } from "./package/dist/index.js";
@@ -165,14 +207,18 @@ test("the types fit a strict program", async (t) => {
     // @ts-expect-error: the axis is missing
     void made?.argmax();
     void [values, text, report.steps[0]?.measured?.median];
+    engine.addEventListener("recovered", ({ recovered, model }) => { void [recovered.tokens, model.info]; });
+    engine.addEventListener("other", (event) => { void event.type; });
+    const stream: boolean = Date.now() > 0;
+    const either = await engine.chat.completions.create({ messages: [], stream });
+    void ("choices" in either ? either.usage.prompt_tokens_details.cached_tokens : either);
+    const fixed = [{ role: "user", content: "x" }] as const;
+    void [model.chat(fixed, { stop: ["a"] as const }), await engine.chat.completions.create({ messages: fixed })];
+    void await model.detokenize([1, 2]);
     void [result, content, (error: WarploomError) => error.kind === "disk-full"];
     // @ts-expect-error: no such option
     void model.generate("x", { temprature: 1 });
     export {};
   `);
-  const tsc = join(web, "package", "node_modules", "typescript", "bin", "tsc");
-  assert.ok(await stat(tsc).catch(() => null), `${tsc} is missing`);
-  execFileSync(process.execPath, [tsc, "--noEmit", "--strict", "--target", "es2022", "--module", "es2022",
-    "--moduleResolution", "bundler", "--lib", "es2023,dom,dom.asynciterable,esnext.disposable", "--types", "",
-    program], { stdio: "pipe", encoding: "utf8" });
+  await compiles(program, "es2023,dom,dom.asynciterable,esnext.disposable");
 });

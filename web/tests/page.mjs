@@ -181,6 +181,23 @@ test("an answer is stopped by the button and by Escape, and the chat goes on", a
   assert.deepEqual(await page.locator(".message .text").allTextContents(), before);
 });
 
+test("a message that is too long goes back into the field, with words that fit", async (t) => {
+  const page = await visit(t, "phone");
+  const long = "word ".repeat(3000).trim();
+  await page.fill("#prompt", long);
+  await page.click("#send");
+  await page.waitForSelector("#notice:not([hidden])");
+  assert.match(await page.textContent("#notice"), /too long for this model.*takes \d+ tokens.*512 at most/s);
+  assert.ok(!(await page.isVisible("#notice-action")), "to try again cannot succeed");
+  assert.equal(await page.inputValue("#prompt"), long);
+  assert.equal(await page.locator(".message").count(), 0);
+  await accessible(page, "a message that is too long");
+  await shot(page, "phone-light-too-long");
+  await page.fill("#prompt", "Who are you?");
+  await page.click("#send");
+  await answered(page);
+});
+
 test("a model by its address: estimate, download, answer; removed again", async (t) => {
   const server = await serveFile(MODEL, "tiny-by-address.gguf");
   t.after(() => server.close());

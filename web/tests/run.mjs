@@ -1,6 +1,6 @@
 // All tests in a real Chromium, and one in Firefox.
 //
-//   node web/tests/run.mjs [compute|downloads|engine|example|firefox|gallery|memory|page|package ..]
+//   node web/tests/run.mjs [arguments|compute|downloads|engine|example|firefox|gallery|memory|page|package ..]
 //
 // Needs web/build.sh, web/package/build.mjs and web/page/build.mjs to have run, the packages of this
 // folder (npm install) and Chromium; CHROMIUM names another binary than /usr/bin/chromium.
@@ -10,7 +10,7 @@ import { dirname, join } from "node:path";
 import { fileURLToPath } from "node:url";
 
 const here = dirname(fileURLToPath(import.meta.url));
-const ALL = ["compute", "downloads", "engine", "example", "firefox", "gallery", "memory", "page", "package"];
+const ALL = ["arguments", "compute", "downloads", "engine", "example", "firefox", "gallery", "memory", "page", "package"];
 const chosen = process.argv.slice(2);
 const unknown = chosen.filter((name) => !ALL.includes(name));
 if (unknown.length > 0) {

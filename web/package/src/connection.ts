@@ -1,4 +1,4 @@
-import { WarploomError, asError, fromWire } from "./errors.js";
+import { WarploomError, asError, cancelled, fromWire } from "./errors.js";
 import type { CallName, Calls, FromWorker, Recording, ToWorker } from "./protocol.js";
 
 interface Pending {
@@ -21,7 +21,12 @@ export class Connection {
   #ended: WarploomError | null = null;
 
   constructor(full: boolean, workerUrl?: string | URL) {
-    this.#worker = startWorker(full, workerUrl);
+    try {
+      this.#worker = startWorker(full, workerUrl);
+    } catch (thrown) {
+      const from = workerUrl === undefined ? "" : ` of ${String(workerUrl)}`;
+      throw new WarploomError("worker", `the worker${from} cannot be started: ${asError(thrown).message}`);
+    }
     this.#worker.onmessage = (message: MessageEvent<FromWorker>) => this.#receive(message.data);
     this.#worker.onerror = (event) => {
       const reason = event.message ? `: ${event.message}` : ", maybe its file did not load";
@@ -32,6 +37,13 @@ export class Connection {
     };
   }
 
+  /** Throws after the end. */
+  check(): void {
+    if (this.#ended) {
+      throw this.#ended;
+    }
+  }
+
   /** Sends a request; `signal` asks the worker to cancel it, and the worker's answer still counts. */
   call<C extends CallName>(
     call: C,
@@ -40,6 +52,9 @@ export class Connection {
   ): Promise<Calls[C]["result"]> {
     if (this.#ended) {
       return Promise.reject(this.#ended);
+    }
+    if (signal?.aborted) {
+      return Promise.reject(cancelled(call));
     }
     const id = this.#next++;
     return new Promise<Calls[C]["result"]>((resolve, reject) => {
@@ -60,11 +75,7 @@ export class Connection {
         reject(new WarploomError("invalid", `${call}: ${asError(thrown).message}`));
         return;
       }
-      if (signal?.aborted) {
-        cancel();
-      } else {
-        signal?.addEventListener("abort", cancel, { once: true });
-      }
+      signal?.addEventListener("abort", cancel, { once: true });
     });
   }
 

@@ -34,6 +34,8 @@ export class WarploomError extends Error {
   }
 }
 
+export const cancelled = (what: string) => new WarploomError("cancelled", `${what} was cancelled`);
+
 /** An error as the worker sends it: a class does not survive `postMessage`. */
 export interface WireError {
   kind: ErrorKind;

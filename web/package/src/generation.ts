@@ -1,4 +1,5 @@
-import { WarploomError, asError } from "./errors.js";
+import { invalid } from "./check.js";
+import { type WarploomError, asError } from "./errors.js";
 import type { TextEvent } from "./protocol.js";
 import type { Recovered, Result } from "./types.js";
 
@@ -67,7 +68,7 @@ export class Generation implements AsyncIterable<string> {
 
   async *[Symbol.asyncIterator](): AsyncGenerator<string, Result, undefined> {
     if (this.#read) {
-      throw new WarploomError("invalid", "an answer can be iterated only once");
+      throw invalid("an answer can be iterated only once");
     }
     this.#read = true;
     try {

@@ -1,29 +1,34 @@
 // The shape of OpenAI's client over a loaded model, so that programs written for it move over.
-import { WarploomError } from "./errors.js";
+import {
+  OBJECT, REQUEST, SIGNAL_ONLY, STRING, check, invalid, messages as checkMessages, oneOf, options as checked, shown,
+} from "./check.js";
+import { WarploomError, cancelled } from "./errors.js";
 import type { Generation } from "./generation.js";
-import type { Model } from "./model.js";
+import { Model } from "./model.js";
 import type { GenerateOptions, Message, Result } from "./types.js";
 
 export interface ChatCompletionRequest {
   /** A loaded model or its name; the model that was loaded last if it is left out. */
   model?: string | Model;
-  messages: {
+  messages: readonly {
     role: "system" | "developer" | "user" | "assistant";
-    content: string | { type: "text"; text: string }[];
+    content: string | readonly { type: "text"; text: string }[];
   }[];
-  stream?: boolean;
+  stream?: boolean | null;
   stream_options?: { include_usage?: boolean } | null;
   max_tokens?: number | null;
   max_completion_tokens?: number | null;
   temperature?: number | null;
   top_p?: number | null;
   seed?: number | null;
-  stop?: string | string[] | null;
+  stop?: string | readonly string[] | null;
   n?: 1 | null;
 }
 
 export interface Usage {
   prompt_tokens: number;
+  /** Those of them that were computed for the conversation before. */
+  prompt_tokens_details: { cached_tokens: number };
   completion_tokens: number;
   total_tokens: number;
 }
@@ -67,10 +72,10 @@ export class Chat {
   }
 }
 
-const KNOWN = new Set([
-  "model", "messages", "stream", "stream_options", "max_tokens", "max_completion_tokens",
-  "temperature", "top_p", "seed", "stop", "n",
-]);
+/** The name of the call in its errors. */
+const CREATE = "chat.completions.create";
+const KNOWN = new Set(["model", "messages", "n", ...Object.keys(REQUEST)]);
+const ROLE = oneOf("system", "developer", "user", "assistant");
 
 export class ChatCompletions {
   readonly #models: () => Model[];
@@ -83,51 +88,53 @@ export class ChatCompletions {
   /**
    * Answers the last message. With `stream: true` it returns chunks.
    *
-   * A parameter that is not supported is refused with kind "unsupported", never ignored.
+   * A parameter that is not supported is refused with kind "unsupported", never ignored. If `signal`
+   * aborts before the whole answer, the call rejects with kind "cancelled"; chunks just end.
    */
   create(
     request: ChatCompletionRequest & { stream: true },
     options?: { signal?: AbortSignal },
   ): Promise<AsyncIterable<ChatCompletionChunk>>;
   create(
-    request: ChatCompletionRequest & { stream?: false },
+    request: ChatCompletionRequest & { stream?: false | null },
     options?: { signal?: AbortSignal },
   ): Promise<ChatCompletion>;
+  create(
+    request: ChatCompletionRequest,
+    options?: { signal?: AbortSignal },
+  ): Promise<ChatCompletion | AsyncIterable<ChatCompletionChunk>>;
   async create(
     request: ChatCompletionRequest,
     options: { signal?: AbortSignal } = {},
   ): Promise<ChatCompletion | AsyncIterable<ChatCompletionChunk>> {
-    for (const [name, value] of Object.entries(request)) {
-      if (!KNOWN.has(name) && value !== undefined && value !== null) {
-        throw new WarploomError("unsupported", `chat.completions.create does not support "${name}"`);
-      }
-    }
-    if ((request.n ?? 1) !== 1) {
-      throw new WarploomError("unsupported", `n is ${request.n}, only 1 answer is supported`);
-    }
+    checkRequest(request);
+    const { signal } = checked(CREATE, options, SIGNAL_ONLY);
     const model = this.#find(request.model);
-    const messages = request.messages.map(plain);
-    const answer = model.chat(messages, generateOptions(request, options.signal));
+    if (signal?.aborted) {
+      throw cancelled(CREATE);
+    }
+    const answer = model.chat(request.messages.map(plain), generateOptions(request, signal));
+    // Not randomUUID, which pages without https lack.
+    const id = crypto.getRandomValues(new Uint32Array(4));
     const head = {
-      id: `chatcmpl-${crypto.randomUUID()}`,
+      id: `chatcmpl-${Array.from(id, (word) => word.toString(16).padStart(8, "0")).join("")}`,
       created: Math.floor(Date.now() / 1000),
       model: model.info.name,
     };
     return request.stream
       ? chunks(answer, head, request.stream_options?.include_usage === true)
-      : completion(await answer.result, head);
+      : completion(await whole(answer), head);
   }
 
-  #find(wanted: string | Model | undefined): Model {
+  #find(wanted: string | Model | null | undefined): Model {
     const models = this.#models();
-    const found = wanted === undefined ? models.at(-1)
+    const found = wanted === undefined || wanted === null ? models.at(-1)
       : typeof wanted === "string" ? models.find((model) => model.info.name === wanted)
       : wanted;
     if (!found) {
       const names = models.map((model) => `"${model.info.name}"`).join(", ") || "none";
-      throw new WarploomError("invalid",
-        `${wanted === undefined ? "no model is loaded" : `no model "${String(wanted)}" is loaded`}; `
-        + `loaded: ${names}`);
+      throw invalid(
+        `${CREATE}: ${wanted ? `no model ${shown(wanted)} is loaded` : "no model is loaded"}; loaded: ${names}`);
     }
     return found;
   }
@@ -138,13 +145,36 @@ function plain(message: ChatCompletionRequest["messages"][number]): Message {
   if (typeof message.content === "string") {
     return { role, content: message.content };
   }
-  const content = message.content.map((part) => {
-    if (part.type !== "text") {
-      throw new WarploomError("unsupported", `a message has a part of type "${String(part.type)}"`);
+  return { role, content: message.content.map((part) => part.text).join("") };
+}
+
+/** Throws what is wrong with a request. */
+function checkRequest(request: ChatCompletionRequest): void {
+  check(CREATE, "the request", request, OBJECT);
+  for (const [name, value] of Object.entries(request)) {
+    if (value === undefined || value === null) continue;
+    if (!KNOWN.has(name)) {
+      throw new WarploomError("unsupported", `${CREATE} does not support "${name}"`);
     }
-    return part.text;
+    const rule = REQUEST[name];
+    if (rule) check(CREATE, name, value, rule);
+  }
+  if ((request.n ?? 1) !== 1) {
+    throw new WarploomError("unsupported", `n is ${shown(request.n)}, only 1 answer is supported`);
+  }
+  check(CREATE, "model", request.model ?? "", {
+    must: "a loaded model or its name", is: (value) => STRING.is(value) || value instanceof Model,
   });
-  return { role, content: content.join("") };
+  checkMessages(CREATE, request.messages, ROLE, (name, parts) => {
+    for (const part of parts as unknown[]) {
+      const { type, text } = Object(part) as { type: unknown; text: unknown };
+      if (typeof type === "string" && type !== "text") {
+        throw new WarploomError("unsupported", `${CREATE}: ${name} has a part of type "${type}"`);
+      }
+      check(CREATE, name, typeof text === "string" && type === "text" ? text : part,
+        { ...STRING, must: "a string or parts { type: \"text\", text }" });
+    }
+  });
 }
 
 function generateOptions(
@@ -162,13 +192,21 @@ function generateOptions(
   return options;
 }
 
+async function whole(answer: Generation): Promise<Result> {
+  const result = await answer.result;
+  if (result.finish === "cancelled") {
+    throw cancelled(CREATE);
+  }
+  return result;
+}
+
 interface Head {
   id: string;
   created: number;
   model: string;
 }
 
-/** OpenAI has no word for a cancelled answer; its clients see "stop". */
+/** OpenAI has no word for chunks that were cancelled; its clients see "stop". */
 function finishReason(result: Result): Finish {
   return result.finish === "length" ? "length" : "stop";
 }
@@ -176,6 +214,7 @@ function finishReason(result: Result): Finish {
 function usage(result: Result): Usage {
   return {
     prompt_tokens: result.promptTokens,
+    prompt_tokens_details: { cached_tokens: result.cachedTokens },
     completion_tokens: result.tokens,
     total_tokens: result.promptTokens + result.tokens,
   };

@@ -1,5 +1,5 @@
-import { WarploomError } from "./errors.js";
-import type { Tensor, Tensors } from "./tensor.js";
+import { FINITE, OBJECT, check, invalid } from "./check.js";
+import { TENSORS, type Tensor, type Tensors } from "./tensor.js";
 import type { PackInfo } from "./types.js";
 
 /** A kernel pack: WGSL with a manifest, as an operation on tensors. */
@@ -22,13 +22,14 @@ export class Pack {
    */
   run(operands: readonly Tensor[], values: Readonly<Record<string, number>> = {}): Tensor[] {
     if (this.#disposed) {
-      throw new WarploomError("invalid", `the pack ${this.info.name} is disposed`);
+      throw invalid(`the pack ${this.info.name} is disposed`);
     }
-    const bad = Object.entries(values).find(([, value]) => !Number.isFinite(value));
-    if (bad) {
-      throw new WarploomError("invalid", `${this.info.name}: ${bad[0]} is ${bad[1]}`);
-    }
-    return this.#all.apply("pack", operands, { pack: this.#id, values }, this.info.outputs.length);
+    const { name, outputs } = this.info;
+    check(name, "operands", operands, TENSORS);
+    check(name, "values", values, OBJECT);
+    for (const [of, value] of Object.entries(values)) check(name, of, value, FINITE);
+    const of = Object.fromEntries(operands.map((operand, i) => [`operands[${i}]`, operand]));
+    return this.#all.apply("pack", of, { pack: this.#id, values }, outputs.length, name);
   }
 
   /** Frees it; results that are not computed yet stay valid. */

@@ -56,7 +56,7 @@ export interface Calls {
     result: Result;
   };
   chat: {
-    args: { handle: number; messages: Message[]; options: WireGenerateOptions };
+    args: { handle: number; messages: readonly Message[]; options: WireGenerateOptions };
     event: TextEvent;
     result: Result;
   };
@@ -64,7 +64,11 @@ export interface Calls {
   detokenize: { args: { handle: number; ids: Uint32Array }; event: never; result: string };
   explain: { args: { handle: number; runs: number }; event: never; result: Explanation };
   tensorInfo: { args: { id: number }; event: never; result: TensorInfo };
-  tensorData: { args: { id: number }; event: never; result: Uint8Array<ArrayBuffer> };
+  tensorData: {
+    args: { id: number };
+    event: never;
+    result: { dtype: DType; bytes: Uint8Array<ArrayBuffer> };
+  };
   eval: { args: { ids: number[] }; event: never; result: null };
   /** Takes the canvas; `readback` says whether frames are copied through memory. */
   surface: { args: { to: number; canvas: OffscreenCanvas }; event: never; result: { readback: boolean } };

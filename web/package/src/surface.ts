@@ -20,7 +20,7 @@ export class Surface {
    * it is done; awaiting it before the next frame keeps the device from falling behind.
    */
   async draw(pixels: Tensor): Promise<void> {
-    const id = pixels.numberIn(this.#all);
+    const id = this.#all.idOf("draw", "pixels", pixels);
     await this.#all.connection.call("draw", { surface: this.#id, id });
   }
 

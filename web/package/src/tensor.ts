@@ -1,6 +1,9 @@
-import { WarploomError } from "./errors.js";
+import {
+  BOOLEAN, DTYPE, FINITE, INTEGER, type Rule, arrayOf, check, invalid,
+} from "./check.js";
 import type { Connection } from "./connection.js";
 import type { DType, TensorInfo } from "./types.js";
+import { wordsOf } from "./values.js";
 
 /** Numbers in row-major order, or nested arrays that have the shape. */
 export type TensorData =
@@ -16,14 +19,43 @@ export type Operand = Tensor | number | boolean;
 /** Axes of a reduction; all of them if they are left out. Negative axes count from the last. */
 export type Axes = number | readonly number[];
 
+/** Arguments by their names, in the order in which the module takes them. */
+type Named<T> = Readonly<Record<string, T>>;
+
 interface Arguments {
-  axes?: readonly number[];
+  axes?: Axes | undefined;
   keep?: boolean;
-  sizes?: readonly number[];
-  numbers?: readonly number[];
+  sizes?: Named<number | readonly number[]>;
+  numbers?: Named<number>;
   dtype?: DType;
   pack?: number;
-  values?: Readonly<Record<string, number>>;
+  values?: Named<number>;
+}
+
+const TENSOR: Rule = { must: "a tensor", is: (value) => value instanceof Tensor };
+const OPERAND: Rule = {
+  must: "a tensor, a number or a boolean",
+  is: (value) => TENSOR.is(value) || typeof value === "number" || typeof value === "boolean",
+};
+/** @internal */
+export const TENSORS = arrayOf(TENSOR, "an array of tensors");
+/** Operations that take no scalars. */
+const TENSORS_ONLY = new Set([
+  "matmul", "linear", "rms_norm", "layer_norm", "gather", "concat", "stack", "pack",
+]);
+
+/** The operations' names in errors are those of the methods. */
+const method = (op: string) => op.replace(/_(.)/g, (_, letter: string) => letter.toUpperCase());
+
+/** Integers that are arguments: sizes, axes, places. */
+function integers(call: string, named: Named<number | readonly number[]>): number[] {
+  return Object.entries(named).flatMap(([name, value]) => {
+    for (const one of Array.isArray(value) ? value : [value]) {
+      check(call, name, one,
+        Array.isArray(one) ? { ...INTEGER, must: "whole numbers, each an argument" } : INTEGER);
+    }
+    return value;
+  });
 }
 
 /** The tensors of one engine: makes their numbers, and frees them when the page lost them. */
@@ -53,13 +85,24 @@ export class Tensors {
   }
 
   tidy<T extends Tensor | readonly Tensor[] | void>(make: () => T): T {
+    if (typeof make !== "function") {
+      throw invalid("tidy: its argument must be a function");
+    }
     const made: Tensor[] = [];
     this.#tidied.push(made);
     let kept: readonly Tensor[] = [];
     try {
-      const result = make();
-      kept = result instanceof Tensor ? [result] : (result as readonly Tensor[] | undefined) ?? [];
-      return result;
+      const result: unknown = make();
+      if (TENSORS.is(result)) {
+        kept = result as Tensor[];
+      } else if (result instanceof Tensor) {
+        kept = [result];
+      } else if (typeof result === "object" && result !== null) {
+        // The tensors of an async function are freed here, and what it does with them fails later.
+        if (result instanceof Promise) result.catch(() => undefined);
+        throw invalid("tidy: its function must return a tensor or an array of tensors, and not be async");
+      }
+      return result as T;
     } finally {
       this.#tidied.pop();
       for (const tensor of made) {
@@ -76,9 +119,22 @@ export class Tensors {
     this.#lost.unregister(tensor);
   }
 
-  /** Records an operation with `count` results. */
-  apply(op: string, of: readonly Operand[], args: Arguments = {}, count = 1): Tensor[] {
-    const operands = of.map((operand) => {
+  /** The number of a tensor that a call takes. */
+  idOf(call: string, name: string, tensor: Tensor): number {
+    check(call, name, tensor, TENSOR);
+    return tensor.numberIn(this);
+  }
+
+  /** Records an operation with `count` results; `call` is its name in errors. */
+  apply(
+    op: string,
+    of: Named<Operand>,
+    { axes, keep, sizes, numbers, dtype, ...rest }: Arguments = {},
+    count = 1,
+    call = method(op),
+  ): Tensor[] {
+    const operands = Object.entries(of).map(([name, operand]) => {
+      check(call, name, operand, TENSORS_ONLY.has(op) ? TENSOR : OPERAND);
       if (operand instanceof Tensor) {
         return { tensor: operand.numberIn(this) };
       }
@@ -86,26 +142,33 @@ export class Tensors {
       return typeof operand === "number" && !Number.isFinite(operand)
         ? { float: String(operand).replace("Infinity", "inf") } : operand;
     });
+    for (const [name, value] of Object.entries(numbers ?? {})) check(call, name, value, FINITE);
+    if (dtype !== undefined) check(call, "dtype", dtype, DTYPE);
+    if (keep !== undefined) check(call, "keep", keep, BOOLEAN);
+    const operation = {
+      op, of: operands, keep, dtype, ...rest,
+      axes: axes === undefined ? undefined : integers(call, { axes }),
+      sizes: sizes && integers(call, sizes),
+      numbers: numbers && Object.values(numbers),
+    };
     const to = Array.from({ length: count }, () => this.number());
-    this.connection.record({ to, operation: JSON.stringify({ op, of: operands, ...args }) });
+    this.connection.record({ to, operation: JSON.stringify(operation) });
     return to.map((id) => new Tensor(this, id));
   }
 
-  one(op: string, of: readonly Operand[], args: Arguments = {}): Tensor {
-    const [tensor] = this.apply(op, of, args);
+  one(op: string, of: Named<Operand>, args: Arguments = {}, call?: string): Tensor {
+    const [tensor] = this.apply(op, of, args, 1, call);
     return tensor as Tensor;
   }
 
   create(data: TensorData, shape?: readonly number[], dtype?: DType): Tensor {
-    const { values, sizes } = flat(data);
-    const given = dtype ?? typeOf(data, values);
-    const words = toWords(values, given);
+    const { words, shape: sizes, dtype: given } = wordsOf(data, shape, dtype);
+    const half = given === "f16" || given === "bf16";
     const id = this.number();
     this.connection.record(
-      { create: id, words, dtype: given === "f16" || given === "bf16" ? "f32" : given,
-        shape: [...(shape ?? sizes)] }, [words.buffer]);
+      { create: id, words, dtype: half ? "f32" : given, shape: sizes }, [words.buffer]);
     const made = new Tensor(this, id);
-    return given === "f16" || given === "bf16" ? made.cast(given) : made;
+    return half ? made.cast(given) : made;
   }
 }
 
@@ -127,8 +190,8 @@ export class Tensor {
 
   /** Computes the values, in row-major order. f16 and bf16 are converted to f32. */
   async data(): Promise<TensorValues> {
-    const { dtype } = await this.info();
-    const { buffer, byteOffset, byteLength } =
+    // One call, so that a tensor that is disposed behind it is still read.
+    const { dtype, bytes: { buffer, byteOffset, byteLength } } =
       await this.#all.connection.call("tensorData", { id: this.#open() });
     const words = byteLength / 4;
     switch (dtype) {
@@ -144,14 +207,14 @@ export class Tensor {
     const values = await this.data();
     const [value] = values;
     if (value === undefined || values.length !== 1) {
-      throw new WarploomError("invalid", `item: the tensor has ${values.length} elements`);
+      throw invalid(`item: the tensor has ${values.length} elements`);
     }
     return value;
   }
 
   /** Shape and element type; nothing is computed. */
-  info(): Promise<TensorInfo> {
-    return this.#all.connection.call("tensorInfo", { id: this.#open() });
+  async info(): Promise<TensorInfo> {
+    return await this.#all.connection.call("tensorInfo", { id: this.#open() });
   }
 
   /** Frees it, at the latest when the page holds no more reference. Results made of it stay. */
@@ -170,25 +233,35 @@ export class Tensor {
   /** @internal */
   numberIn(all: Tensors): number {
     if (all !== this.#all) {
-      throw new WarploomError("invalid", "the tensors are of different engines");
+      throw invalid("the tensors are of different engines");
     }
     return this.#open();
   }
 
   #open(): number {
     if (this.#disposed) {
-      throw new WarploomError("invalid", "the tensor is disposed");
+      throw invalid("the tensor is disposed");
     }
     return this.#id;
   }
 
-  #apply(op: string, of: readonly Operand[] = [], args: Arguments = {}): Tensor {
-    return this.#all.one(op, [this, ...of], args);
+  #apply(op: string, of: Named<Operand> = {}, args: Arguments = {}): Tensor {
+    return this.#all.one(op, { this: this, ...of }, args);
+  }
+
+  /** An operation with sizes, axes or places. */
+  #sized(op: string, sizes: Named<number | readonly number[]>, of: Named<Operand> = {}): Tensor {
+    return this.#apply(op, of, { sizes });
+  }
+
+  #joined(op: string, others: readonly Tensor[], axis: number): Tensor {
+    check(op, "others", others, TENSORS);
+    return this.#sized(op, { axis },
+      Object.fromEntries(others.map((other, i) => [`others[${i}]`, other])));
   }
 
   #reduce(op: string, axes: Axes | undefined, keep: boolean): Tensor {
-    const list = axes === undefined ? {} : { axes: typeof axes === "number" ? [axes] : axes };
-    return this.#apply(op, [], { ...list, ...(keep ? { keep } : {}) });
+    return this.#apply(op, {}, { axes, keep });
   }
 
   neg(): Tensor { return this.#apply("neg"); }
@@ -213,26 +286,26 @@ export class Tensor {
   relu(): Tensor { return this.#apply("relu"); }
   logicalNot(): Tensor { return this.#apply("logical_not"); }
 
-  add(other: Operand): Tensor { return this.#apply("add", [other]); }
-  sub(other: Operand): Tensor { return this.#apply("sub", [other]); }
-  mul(other: Operand): Tensor { return this.#apply("mul", [other]); }
-  div(other: Operand): Tensor { return this.#apply("div", [other]); }
-  rem(other: Operand): Tensor { return this.#apply("rem", [other]); }
-  pow(other: Operand): Tensor { return this.#apply("pow", [other]); }
-  minimum(other: Operand): Tensor { return this.#apply("minimum", [other]); }
-  maximum(other: Operand): Tensor { return this.#apply("maximum", [other]); }
-  eq(other: Operand): Tensor { return this.#apply("eq", [other]); }
-  ne(other: Operand): Tensor { return this.#apply("ne", [other]); }
-  lt(other: Operand): Tensor { return this.#apply("lt", [other]); }
-  le(other: Operand): Tensor { return this.#apply("le", [other]); }
-  gt(other: Operand): Tensor { return this.#apply("gt", [other]); }
-  ge(other: Operand): Tensor { return this.#apply("ge", [other]); }
-  logicalAnd(other: Operand): Tensor { return this.#apply("logical_and", [other]); }
-  logicalOr(other: Operand): Tensor { return this.#apply("logical_or", [other]); }
-  clamp(low: Operand, high: Operand): Tensor { return this.#apply("clamp", [low, high]); }
+  add(other: Operand): Tensor { return this.#apply("add", { other }); }
+  sub(other: Operand): Tensor { return this.#apply("sub", { other }); }
+  mul(other: Operand): Tensor { return this.#apply("mul", { other }); }
+  div(other: Operand): Tensor { return this.#apply("div", { other }); }
+  rem(other: Operand): Tensor { return this.#apply("rem", { other }); }
+  pow(other: Operand): Tensor { return this.#apply("pow", { other }); }
+  minimum(other: Operand): Tensor { return this.#apply("minimum", { other }); }
+  maximum(other: Operand): Tensor { return this.#apply("maximum", { other }); }
+  eq(other: Operand): Tensor { return this.#apply("eq", { other }); }
+  ne(other: Operand): Tensor { return this.#apply("ne", { other }); }
+  lt(other: Operand): Tensor { return this.#apply("lt", { other }); }
+  le(other: Operand): Tensor { return this.#apply("le", { other }); }
+  gt(other: Operand): Tensor { return this.#apply("gt", { other }); }
+  ge(other: Operand): Tensor { return this.#apply("ge", { other }); }
+  logicalAnd(other: Operand): Tensor { return this.#apply("logical_and", { other }); }
+  logicalOr(other: Operand): Tensor { return this.#apply("logical_or", { other }); }
+  clamp(low: Operand, high: Operand): Tensor { return this.#apply("clamp", { low, high }); }
   /** Elements of `a` where this "bool" tensor is true, else of `b`. */
-  select(a: Operand, b: Operand): Tensor { return this.#apply("select", [a, b]); }
-  cast(dtype: DType): Tensor { return this.#apply("cast", [], { dtype }); }
+  select(a: Operand, b: Operand): Tensor { return this.#apply("select", { a, b }); }
+  cast(dtype: DType): Tensor { return this.#apply("cast", {}, { dtype: dtype ?? "" as DType }); }
 
   /** Reductions remove their axes, or keep them with size 1 if `keep` is true. */
   sum(axes?: Axes, keep = false): Tensor { return this.#reduce("sum", axes, keep); }
@@ -242,99 +315,47 @@ export class Tensor {
   min(axes?: Axes, keep = false): Tensor { return this.#reduce("min", axes, keep); }
   /** Population variance. */
   var(axes?: Axes): Tensor { return this.#reduce("var", axes, false); }
-  argmax(axis: number): Tensor { return this.#apply("argmax", [], { sizes: [axis] }); }
-  argmin(axis: number): Tensor { return this.#apply("argmin", [], { sizes: [axis] }); }
-  softmax(axis: number): Tensor { return this.#apply("softmax", [], { sizes: [axis] }); }
-  logSoftmax(axis: number): Tensor { return this.#apply("log_softmax", [], { sizes: [axis] }); }
+  argmax(axis: number): Tensor { return this.#sized("argmax", { axis }); }
+  argmin(axis: number): Tensor { return this.#sized("argmin", { axis }); }
+  softmax(axis: number): Tensor { return this.#sized("softmax", { axis }); }
+  logSoftmax(axis: number): Tensor { return this.#sized("log_softmax", { axis }); }
 
   /** `[.., m, k]` times `[.., k, n]`. */
-  matmul(other: Tensor): Tensor { return this.#apply("matmul", [other]); }
+  matmul(other: Tensor): Tensor { return this.#apply("matmul", { other }); }
   /** `[.., k]` times the transpose of a weight `[n, k]`. */
-  linear(weight: Tensor): Tensor { return this.#apply("linear", [weight]); }
+  linear(weight: Tensor): Tensor { return this.#apply("linear", { weight }); }
   rmsNorm(weight: Tensor, eps = 1e-5): Tensor {
-    return this.#apply("rms_norm", [weight], { numbers: [eps] });
+    return this.#apply("rms_norm", { weight }, { numbers: { eps } });
   }
   layerNorm(weight: Tensor, bias: Tensor, eps = 1e-5): Tensor {
-    return this.#apply("layer_norm", [weight, bias], { numbers: [eps] });
+    return this.#apply("layer_norm", { weight, bias }, { numbers: { eps } });
   }
   /** The rows, along an axis, that a "u32" tensor names. */
   gather(axis: number, ids: Tensor): Tensor {
-    return this.#apply("gather", [ids], { sizes: [axis] });
+    return this.#sized("gather", { axis }, { ids });
   }
 
   /** One size may be -1: it follows from the others. */
-  reshape(...shape: number[]): Tensor { return this.#apply("reshape", [], { sizes: shape }); }
+  reshape(...shape: number[]): Tensor { return this.#sized("reshape", { shape }); }
   flatten(): Tensor { return this.#apply("flatten"); }
   squeeze(axes?: Axes): Tensor { return this.#reduce("squeeze", axes, false); }
-  unsqueeze(axis: number): Tensor { return this.#apply("unsqueeze", [], { sizes: [axis] }); }
-  permute(...order: number[]): Tensor { return this.#apply("permute", [], { sizes: order }); }
-  transpose(a: number, b: number): Tensor {
-    return this.#apply("transpose", [], { sizes: [a, b] });
-  }
+  unsqueeze(axis: number): Tensor { return this.#sized("unsqueeze", { axis }); }
+  permute(...order: number[]): Tensor { return this.#sized("permute", { order }); }
+  transpose(a: number, b: number): Tensor { return this.#sized("transpose", { a, b }); }
   /** Swaps the last two axes. */
   t(): Tensor { return this.#apply("t"); }
-  expand(...shape: number[]): Tensor { return this.#apply("expand", [], { sizes: shape }); }
+  expand(...shape: number[]): Tensor { return this.#sized("expand", { shape }); }
   /** The indices from `start` up to `end`, without it, of an axis. */
   narrow(axis: number, start: number, end: number): Tensor {
-    return this.#apply("narrow", [], { sizes: [axis, start, end] });
+    return this.#sized("narrow", { axis, start, end });
   }
   index(axis: number, at: number): Tensor {
-    return this.#apply("index", [], { sizes: [axis, at] });
+    return this.#sized("index", { axis, at });
   }
   concat(others: readonly Tensor[], axis: number): Tensor {
-    return this.#apply("concat", others, { sizes: [axis] });
+    return this.#joined("concat", others, axis);
   }
   stack(others: readonly Tensor[], axis: number): Tensor {
-    return this.#apply("stack", others, { sizes: [axis] });
-  }
-}
-
-type Flat = Float32Array | Int32Array | Uint32Array | (number | boolean)[];
-
-function flat(data: TensorData): { values: Flat; sizes: number[] } {
-  if (typeof data === "number" || typeof data === "boolean") {
-    return { values: [data], sizes: [] };
-  }
-  if (ArrayBuffer.isView(data)) {
-    return { values: data, sizes: [data.length] };
-  }
-  const sizes: number[] = [];
-  for (let at: unknown = data; Array.isArray(at); [at] = at) {
-    sizes.push(at.length);
-  }
-  const values: (number | boolean)[] = [];
-  const walk = (part: NestedNumbers, depth: number) => {
-    if (part.length !== sizes[depth]) {
-      throw new WarploomError("invalid",
-        `tensor: an array of ${part.length} beside others of ${sizes[depth]} at depth ${depth}`);
-    }
-    for (const item of part) {
-      const last = depth === sizes.length - 1;
-      if (Array.isArray(item) && !last) {
-        walk(item, depth + 1);
-      } else if (last && (typeof item === "number" || typeof item === "boolean")) {
-        values.push(item);
-      } else {
-        throw new WarploomError("invalid",
-          `tensor: ${String(item)} at depth ${depth} of arrays that are ${sizes.length} deep`);
-      }
-    }
-  };
-  walk(data as NestedNumbers, 0);
-  return { values, sizes };
-}
-
-function typeOf(data: TensorData, values: Flat): DType {
-  if (data instanceof Int32Array) return "i32";
-  if (data instanceof Uint32Array) return "u32";
-  return typeof values[0] === "boolean" ? "bool" : "f32";
-}
-
-function toWords(values: Flat, dtype: DType): Uint32Array<ArrayBuffer> {
-  switch (dtype) {
-    case "i32": return new Uint32Array(Int32Array.from(values, Number).buffer);
-    case "u32": return Uint32Array.from(values, Number);
-    case "bool": return Uint32Array.from(values, (value) => (value ? 1 : 0));
-    default: return new Uint32Array(Float32Array.from(values, Number).buffer);
+    return this.#joined("stack", others, axis);
   }
 }

@@ -103,7 +103,7 @@ export interface GenerateOptions {
   repeatPenalty?: number;
   seed?: number;
   /** Texts that end the answer. */
-  stop?: string[];
+  stop?: readonly string[];
   /** As in `LoadOptions`; another one than the model was loaded with uploads the weights again. */
   compute?: "f32" | "int8";
   /** Ends the answer; what was written stays, with `finish: "cancelled"`. */
@@ -121,7 +121,10 @@ export interface Result {
   text: string;
   /** Why the answer ended. */
   finish: "stop" | "length" | "cancelled";
+  /** Tokens of the whole prompt. */
   promptTokens: number;
+  /** Those of them that were in the cache already, from the conversation before. */
+  cachedTokens: number;
   tokens: number;
   promptSeconds: number;
   seconds: number;

@@ -1,8 +1,8 @@
 // Downloads a file into OPFS, resuming where an earlier download was cut.
-import { WarploomError } from "../errors.js";
+import { WarploomError, cancelled } from "../errors.js";
 import type { Progress } from "../types.js";
 import { sha256 } from "../vendor/sha2.js";
-import { type Answer, cancelled, request, within } from "./http.js";
+import { type Answer, head, request, within } from "./http.js";
 import {
   type PartRecord, fileIn, keyOf, locked, readComplete, readPart, removeFile, writeAll, writeRecord,
 } from "./storage.js";
@@ -20,22 +20,29 @@ export interface Wanted {
   progress: (progress: Progress) => void;
 }
 
-/** The complete data file of an address; no request is made if it is stored already. */
-export async function stored(
+/**
+ * Opens the complete data file of an address with `open`, before the file can be deleted; no request
+ * is made if it is stored already.
+ */
+export async function stored<T>(
   folder: FileSystemDirectoryHandle,
   wanted: Wanted,
-): Promise<FileSystemFileHandle> {
+  open: (file: FileSystemFileHandle) => Promise<T>,
+): Promise<T> {
   const key = await keyOf(wanted.url);
   try {
     return await locked(key, wanted.signal,
       () => wanted.progress({ phase: "waiting", done: 0, total: null }),
-      () => storedLocked(folder, key, wanted));
+      async () => await open(await storedLocked(folder, key, wanted)));
   } catch (thrown) {
     if (wanted.signal.aborted) {
       throw cancelled(wanted.url);
     }
     if (isQuota(thrown)) {
-      throw diskFull(wanted.url, null, 0, null);
+      // Not even an empty file could be made, so that no answer was asked for yet.
+      const part = await readPart(folder, key).catch(() => null);
+      const size = part?.size ?? await head(wanted.url, wanted.signal);
+      throw diskFull(wanted.url, size, part?.verified ?? 0, null, 1);
     }
     throw thrown;
   }
@@ -105,7 +112,7 @@ async function download(
       } catch (thrown) {
         if (isQuota(thrown)) {
           // What was flushed last stays recorded; a new record would need space too.
-          throw diskFull(wanted.url, file.size, file.written, null);
+          throw diskFull(wanted.url, file.size, file.written, null, file.refused);
         }
         await file.save();
         failures = file.written > before ? 1 : failures + 1;
@@ -117,6 +124,11 @@ async function download(
     }
   } finally {
     access.close();
+    if (file.written === 0) {
+      // A refused or empty answer leaves nothing that could be resumed.
+      await removeFile(folder, key);
+      await removeFile(folder, `${key}.part`);
+    }
   }
 }
 
@@ -141,6 +153,8 @@ function pause(milliseconds: number, signal: AbortSignal): Promise<void> {
 /** The data file of a download with its record. */
 class Part {
   written: number;
+  /** Bytes of the last write, which are more than fit if it failed. */
+  refused = 1;
   readonly #folder: FileSystemDirectoryHandle;
   readonly #key: string;
   readonly #access: FileSystemSyncAccessHandle;
@@ -188,6 +202,9 @@ class Part {
     if (this.#record.size !== null && this.written !== this.#record.size) {
       throw new WarploomError("network",
         `${url}: the answer ended after ${this.written} of ${this.#record.size} bytes`);
+    }
+    if (this.written === 0) {
+      throw new WarploomError("bad-file", `${url}: the server's answer is empty`);
     }
     this.#record.size = this.written;
     await this.save();
@@ -242,6 +259,7 @@ class Part {
   }
 
   #write(bytes: Uint8Array<ArrayBuffer>): void {
+    this.refused = bytes.length;
     writeAll(this.#access, bytes, this.written);
     this.written += bytes.length;
   }
@@ -261,26 +279,27 @@ class Part {
     }
     const room = await available();
     if (room !== null && size - this.written > room) {
-      throw diskFull(this.#wanted.url, size, this.written, room);
+      throw diskFull(this.#wanted.url, size, this.written, room, 1);
     }
   }
 }
 
+/** `refused` are the bytes that did not fit: what is needed at least, if the server names no size. */
 function diskFull(
   url: string,
   size: number | null,
   written: number,
   room: number | null,
+  refused: number,
 ): WarploomError {
-  const needed = size === null ? null : size - written;
+  const needed = size === null ? refused : Math.max(1, size - written);
   return new WarploomError("disk-full",
-    `${url}: ${written} bytes are stored`
-    + (needed === null ? "" : `, ${needed} more are needed`)
+    `${url}: ${written} bytes are stored, ${needed} more are needed${size === null ? " at least" : ""}`
     + (room === null ? "" : `, ${room} are available`)
     + ": the browser's storage for this site is full",
     {
       stored: written,
-      ...(needed === null ? {} : { needed }),
+      needed,
       ...(room === null ? {} : { available: room }),
     });
 }

@@ -1,15 +1,16 @@
 // The calls of the page, executed on the WebAssembly module.
-import { WarploomError, asError } from "../errors.js";
+import { text } from "../check.js";
+import { WarploomError, asError, cancelled } from "../errors.js";
 import type { CallName, Calls, FileFrom, OpenedModel, Recording } from "../protocol.js";
-import type { Progress, SessionOptions } from "../types.js";
+import type { Progress, SessionOptions, TensorInfo } from "../types.js";
 import type { Backend, BackendEngine, BackendModel, BackendTensors } from "./backend.js";
 import { type Wanted, digest, stored, storedPart } from "./download.js";
-import { cancelled, fileAddress } from "./http.js";
+import { fileAddress } from "./http.js";
 import {
   BlobSource, type OpenSource, downloadBlob, openStored, withParts,
 } from "./sources.js";
 import { Surface } from "./surface.js";
-import { listModels, nameOf, openFolder, removeModel } from "./storage.js";
+import { keyOf, listModels, nameOf, openFolder, removeModel } from "./storage.js";
 
 export interface Context {
   signal: AbortSignal;
@@ -58,9 +59,11 @@ export class Host {
       return;
     }
     if ("create" in record) {
-      tensors.create(record.create, record.words, record.dtype, Float64Array.from(record.shape));
+      // An error here would be that of no call, so that what is no text becomes one that is refused.
+      tensors.create(
+        record.create, record.words, String(record.dtype), Float64Array.from(record.shape));
     } else if ("to" in record) {
-      tensors.record(Uint32Array.from(record.to), record.operation);
+      tensors.record(Uint32Array.from(record.to), String(record.operation));
     } else if ("discard" in record) {
       tensors.discard(Uint32Array.from(record.discard));
     } else if ("discardSurface" in record) {
@@ -82,7 +85,7 @@ export class Host {
     open: async (args) => {
       const { memory } = await this.#backend.default({ module_or_path: this.#files.wasm });
       this.#memory = memory;
-      this.#engine = await this.#backend.Engine.open(JSON.stringify(args));
+      this.#engine = await this.#backend.Engine.open(json(args));
       this.#tensors = this.#engine.tensors?.() ?? null;
       return JSON.parse(this.#engine.info());
     },
@@ -90,22 +93,27 @@ export class Host {
       this.#openFrom(await this.#embedded(context), options, context),
     load: async ({ from, options, sha256 }, context) => {
       const source = await this.#fetch(from, sha256?.toLowerCase() ?? null, context);
-      return await this.#openFrom(source, options, context);
+      return await withoutBad(from, () => this.#openFrom(source, options, context));
     },
     estimate: ({ from, options }, { signal }) => this.#estimate(from, options, signal),
     generate: ({ handle, prompt, options }, context) =>
       this.#text(handle, context, (model, event) =>
-        model.generate(prompt, JSON.stringify(options), event)),
+        model.generate(text("generate", "prompt", prompt), json(options), event)),
     chat: ({ handle, messages, options }, context) =>
       this.#text(handle, context, (model, event) =>
-        model.chat(JSON.stringify(messages), JSON.stringify(options), event)),
-    tokenize: ({ handle, text }) => this.#queued(handle, async ({ model }) => model.tokenize(text)),
+        model.chat(json(messages), json(options), event)),
+    tokenize: ({ handle, text: words }) => this.#queued(handle,
+      async ({ model }) => model.tokenize(text("tokenize", "text", words))),
     detokenize: ({ handle, ids }) =>
-      this.#queued(handle, async ({ model }) => model.detokenize(ids)),
+      this.#queued(handle, async ({ model }) => model.detokenize(Uint32Array.from(ids))),
     explain: ({ handle, runs }) => this.#queued(handle, async ({ model }) =>
-      JSON.parse(await model.explain(JSON.stringify({ runs })))),
+      JSON.parse(await model.explain(json({ runs })))),
     tensorInfo: async ({ id }) => JSON.parse(present(this.#tensors, "tensors").info(id)),
-    tensorData: ({ id }) => present(this.#tensors, "tensors").read(id),
+    tensorData: async ({ id }) => {
+      const tensors = present(this.#tensors, "tensors");
+      const { dtype } = JSON.parse(tensors.info(id)) as TensorInfo;
+      return { dtype, bytes: await tensors.read(id) };
+    },
     eval: async ({ ids }) => {
       await present(this.#tensors, "tensors").eval(Uint32Array.from(ids));
       return null;
@@ -125,7 +133,7 @@ export class Host {
       return null;
     },
     pack: async ({ to, manifest, files }) => JSON.parse(
-      present(this.#tensors, "kernel packs").pack(to, manifest, JSON.stringify(files))),
+      present(this.#tensors, "kernel packs").pack(to, text("pack", "manifest", manifest), json(files))),
     closeModel: ({ handle }) => this.#queued(handle, async (held) => {
       this.#models.delete(handle);
       held.model.free();
@@ -138,9 +146,11 @@ export class Host {
       wasm: this.#memory?.buffer.byteLength ?? 0,
     }),
     models: () => listModels(),
-    remove: ({ name }, { signal }) => removeModel(name, signal),
+    remove: ({ name }) => removeModel(name),
     conformance: async ({ device, elements, cases }, { event }) => JSON.parse(
-      await present(this.#backend.conformance, "checks of devices")(device, elements, cases,
+      await present(this.#backend.conformance, "checks of devices")(
+        text("conformance", "device", device), elements,
+        cases === undefined ? undefined : text("conformance", "name of the cases", cases),
         (done, total, name) => event({ done, total, name }))),
     shaders: async (_, context) => JSON.parse(
       present(this.#backend.shaders, "checks of devices")(await this.#embedded(context))),
@@ -216,7 +226,7 @@ export class Host {
     const progress = (done: number, total: number) =>
       event({ phase: "load", done, total } satisfies Progress);
     try {
-      return await engine.load(checked, JSON.stringify(options), progress);
+      return await engine.load(checked, json(options), progress);
     } catch (thrown) {
       throw signal.aborted ? cancelled("loading the model") : withSizes(thrown, engine, source, options);
     }
@@ -235,8 +245,8 @@ export class Host {
     const url = fileAddress(from);
     const folder = await openFolder();
     if (folder) {
-      const file = await stored(folder, { url, sha256, signal, progress });
-      return await openStored(file, nameOf(url));
+      return await stored(folder, { url, sha256, signal, progress },
+        (file) => openStored(file, nameOf(url)));
     }
     const blob = await downloadBlob(url, signal,
       (done, total) => progress({ phase: "download", done, total }));
@@ -245,25 +255,28 @@ export class Host {
 
   async #estimate(from: FileFrom, options: SessionOptions, signal: AbortSignal) {
     const engine = this.#opened();
-    const text = JSON.stringify(options);
+    const wanted = json(options);
     if (from instanceof Blob) {
-      const found = JSON.parse(engine.estimate(new BlobSource(from), text));
+      const found = JSON.parse(engine.estimate(new BlobSource(from), wanted));
       return { ...found, size: from.size, stored: from.size };
     }
     const url = fileAddress(from);
     const folder = await openFolder();
     const part = folder ? await storedPart(folder, url) : { bytes: 0, file: null };
-    if (part.file) {
-      const source = await openStored(part.file, nameOf(url));
-      try {
-        const found = JSON.parse(engine.estimate(source, text));
-        return { ...found, size: source.size, stored: part.bytes };
-      } finally {
-        source.close();
-      }
+    const { file } = part;
+    if (file) {
+      return await withoutBad(from, async () => {
+        const source = await openStored(file, nameOf(url));
+        try {
+          const found = JSON.parse(engine.estimate(source, wanted));
+          return { ...found, size: source.size, stored: part.bytes };
+        } finally {
+          source.close();
+        }
+      });
     }
     return await withParts(url, signal, (source) => ({
-      ...JSON.parse(engine.estimate(source, text)),
+      ...JSON.parse(engine.estimate(source, wanted)),
       size: source.size,
       stored: part.bytes,
     }));
@@ -293,15 +306,55 @@ export class Host {
       if (signal.aborted) {
         // Cancelled while it waited for its turn.
         return {
-          text: "", finish: "cancelled", promptTokens: 0, tokens: 0, promptSeconds: 0, seconds: 0,
+          text: "", finish: "cancelled", promptTokens: 0, cachedTokens: 0, tokens: 0, promptSeconds: 0,
+          seconds: 0,
         };
       }
-      return JSON.parse(await run(model, (json) => {
+      const result = run(model, (json) => {
         event(JSON.parse(json));
         return !signal.aborted;
-      }));
+      });
+      return JSON.parse(await result.catch((thrown: unknown) => { throw withTokens(thrown); }));
     });
   }
+}
+
+/** The module counts tokens with 32 bits. More than it can count is no limit. */
+const MOST_TOKENS = 0x7fff_ffff;
+
+/** Always a text, as the module expects: an absent value is an empty one. */
+function json(value: unknown): string {
+  return JSON.stringify(value, (key, field: unknown) =>
+    (key === "maxTokens" || key === "topK") && Number(field) > MOST_TOKENS ? MOST_TOKENS : field) ?? "";
+}
+
+/**
+ * Runs what reads a complete file. A stored one that is no model, such as the page of a login, is
+ * deleted: it would be in the way of every later load.
+ */
+async function withoutBad<T>(from: FileFrom, run: () => Promise<T>): Promise<T> {
+  try {
+    return await run();
+  } catch (thrown) {
+    const { kind, message, details } = asError(thrown);
+    if (kind !== "bad-file" || typeof from !== "string" || !await openFolder()) {
+      throw thrown;
+    }
+    const name = await keyOf(fileAddress(from));
+    // Another tab may have it open.
+    const deleted = await removeModel(name).catch(() => false);
+    throw new WarploomError(
+      kind, deleted ? `${message}; the stored file was deleted` : message, { ...details, name });
+  }
+}
+
+/** An error of a text that is too long, with the numbers that are in its message. */
+function withTokens(thrown: unknown): unknown {
+  const { kind, message } = asError(thrown);
+  const [, tokens, context] =
+    /(?:takes|has) (\d+) tokens.* context (?:has|of) (\d+) positions/s.exec(message) ?? [];
+  return kind === "invalid" && tokens !== undefined
+    ? new WarploomError(kind, message, { tokens: Number(tokens), context: Number(context) }) : thrown;
 }
 
 /** An error of too little memory with what the model needs: browsers do not say what was refused. */
@@ -315,7 +368,7 @@ function withSizes(
   if (error.kind !== "out-of-memory") {
     return thrown;
   }
-  const { weights, cache, arena } = JSON.parse(engine.estimate(source, JSON.stringify(options)));
+  const { weights, cache, arena } = JSON.parse(engine.estimate(source, json(options)));
   return new WarploomError("out-of-memory",
     `${source.name} needs ${weights} bytes for weights, ${cache} for the KV cache of its context and `
     + `${arena} for intermediates: ${error.message}`, { weights, cache, arena });

@@ -1,5 +1,5 @@
 // Requests for a part of a file, and what the answers say about the whole.
-import { WarploomError } from "../errors.js";
+import { WarploomError, cancelled } from "../errors.js";
 
 export interface Answer {
   response: Response;
@@ -9,8 +9,6 @@ export interface Answer {
   size: number | null;
   validator: string | null;
 }
-
-export const cancelled = (what: string) => new WarploomError("cancelled", `${what} was cancelled`);
 
 /** A page of a model on Hugging Face, as the address of its file. */
 export function fileAddress(url: string): string {

@@ -36,8 +36,8 @@ export function serve(backend: Backend, files: Files): void {
     try {
       const context = { signal: stop.signal, event: (event: unknown) => post({ id, event }) };
       const result: unknown = await host.call(data.call, data.args, context);
-      const bytes = result instanceof Uint8Array ? [result.buffer as ArrayBuffer] : [];
-      post({ id, result }, bytes);
+      const { bytes } = Object(result) as { bytes?: unknown };
+      post({ id, result }, bytes instanceof Uint8Array ? [bytes.buffer as ArrayBuffer] : []);
     } catch (thrown) {
       post({ id, error: toWire(thrown) });
     } finally {

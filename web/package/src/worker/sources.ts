@@ -1,7 +1,7 @@
 // Files that can be read synchronously.
-import { WarploomError } from "../errors.js";
+import { WarploomError, cancelled } from "../errors.js";
 import type { Source } from "./backend.js";
-import { cancelled, head, request, within } from "./http.js";
+import { head, request, within } from "./http.js";
 import { nameOf } from "./storage.js";
 
 /** A source that may hold a file open. */

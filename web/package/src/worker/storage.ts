@@ -167,7 +167,8 @@ export async function removeFile(
       return false;
     }
     if (thrown instanceof DOMException && thrown.name === "NoModificationAllowedError") {
-      throw new WarploomError("in-use", `${name} is in use; close the model in every tab first`);
+      throw new WarploomError(
+        "in-use", `${name} is in use; close the model in every tab first`, { name });
     }
     throw thrown;
   }
@@ -216,12 +217,17 @@ export async function listModels(): Promise<StoredModel[]> {
   return found.sort((a, b) => (a.name < b.name ? -1 : 1));
 }
 
-export async function removeModel(name: string, signal: AbortSignal): Promise<boolean> {
+/** Deletes a model; true if it was there. */
+export async function removeModel(name: string): Promise<boolean> {
   const folder = await openFolder();
   if (!folder || name.includes("/")) {
     return false;
   }
-  return await locked(name, signal, () => undefined, async () => {
+  return await navigator.locks.request(`${FOLDER}/${name}`, { ifAvailable: true }, async (lock) => {
+    if (!lock) {
+      throw new WarploomError("in-use",
+        `${name} is being downloaded; cancel the load in every tab first`, { name });
+    }
     // The data goes first: it is what another tab may hold open.
     const removed = await removeFile(folder, name);
     const part = await removeFile(folder, `${name}.part`);
