@@ -51,7 +51,11 @@ pub(crate) fn run(args: &ChatArgs) -> anyhow::Result<Exit> {
     });
     let mut chat = loaded.into_chat()?;
     screen.event(ready)?;
-    chat.set_system(args.system.as_deref());
+    let system = args.system.as_deref().filter(|text| !text.is_empty());
+    if system.is_some() && !chat.template().knows_system(chat.session().model().tokenizer()) {
+        tell("warning: the model's chat template leaves out system messages");
+    }
+    chat.set_system(system);
     let sampling = args.choice.sampling(&args.place, args.choice.seed());
     if !args.quiet && input.is_terminal() {
         tell("/help lists the commands, Ctrl-C breaks off an answer, /exit leaves");

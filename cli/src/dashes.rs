@@ -74,27 +74,28 @@ pub(crate) fn with_tip(
     mut error: clap::Error,
 ) -> clap::Error {
     let name = args.get(1).and_then(|name| name.to_str());
-    let takes_prompt = name
+    let takes_text = name
         .and_then(|name| command.find_subcommand(name))
-        .is_some_and(|command| command.get_positionals().any(|arg| arg.get_id() == PROMPT));
+        .is_some_and(|command| command.get_positionals().next().is_some());
     let context = |kind| match error.get(kind) {
         Some(ContextValue::String(text)) => text.as_str(),
         _ => "",
     };
     let (option, value) = (context(ContextKind::InvalidArg), context(ContextKind::InvalidValue));
-    let is_cause = |arg: &&str| {
-        let letters = arg.strip_prefix('-').filter(|rest| !rest.starts_with('-'));
-        letters.is_some_and(|letters| match value {
-            // `-l` of `-list`.
-            "" => {
-                letters.chars().nth(1).is_some() && option.len() == 2 && arg.contains(&option[1..])
-            }
-            // ` is odd` of `-n is odd`.
-            value => value.contains(char::is_whitespace) && letters.ends_with(value),
-        })
+    let is_cause = |arg: &&str| match arg.strip_prefix('-') {
+        // `-n is odd` is read as `-n` with the value ` is odd`, `--seed of doubt` as a long option.
+        Some(rest) if rest.contains(char::is_whitespace) => {
+            value.is_empty() || value.contains(char::is_whitespace)
+        }
+        // `-l` of `-list`.
+        Some(rest) if !rest.starts_with('-') => {
+            let letters = rest.chars().count();
+            value.is_empty() && letters > 1 && option.len() == 2 && arg.contains(&option[1..])
+        }
+        _ => false,
     };
     let cause = args.iter().skip(2).filter_map(|arg| arg.to_str()).find(is_cause);
-    if let Some(text) = cause.filter(|_| takes_prompt) {
+    if let Some(text) = cause.filter(|_| takes_text) {
         let quoted = match text.contains('\'') {
             true => format!("{text:?}"),
             false => format!("'{text}'"),
@@ -240,11 +241,14 @@ mod tests {
             ("-list", "-- '-list'"),
             ("-n is odd", "-- '-n is odd'"),
             ("-quit", "-- '-quit'"),
+            ("--seed of doubt", "-- '--seed of doubt'"),
             ("-it's", "-- \"-it's\""),
         ] {
             let error = generate(&[text]).unwrap_err().to_string();
             assert!(error.contains(quoted), "{text}: {error}");
         }
+        let twice = generate(&["-n", "2", "-n is odd"]).unwrap_err().to_string();
+        assert!(twice.contains("-- '-n is odd'"), "{twice}");
         for args in [&["-n", "x y"][..], &["--sed", "1"], &["-z"]] {
             let error = generate(args).unwrap_err().to_string();
             assert!(!error.contains("begins with a dash"), "{args:?}: {error}");

@@ -210,6 +210,16 @@ fn an_override_sizes_workgroup_arrays_only() {
         let shader = format!("{Y}override N = 4u;\n{declared}\n{main} y[0] = 1u; }}");
         with(&shader, &[at, "var `a`", only]);
     }
+    let huge = "override N: u32 = 4294967295;\nvar<workgroup> a: array<f32, N>;";
+    with(&format!("{Y}{huge}\n{main} a[0] = 1.0; y[0] = u32(a[0]); }}"), &["k.wgsl:3", "2147483647"]);
+    for part in [
+        "struct S { b: array<u32, N> }",
+        "fn f(p: array<u32, N>) -> u32 { return 1u; }",
+        "fn f(p: ptr<function, array<u32, N>>) -> u32 { return 1u; }",
+    ] {
+        let shader = format!("{Y}override N = 4u;\n{part}\n{main} y[0] = 1u; }}");
+        with(&shader, &["k.wgsl:3", "an array whose size is an override"]);
+    }
     let local = format!("{Y}override N = 4u;\n{main}\nvar a: array<u32, N>; y[0] = a[1]; }}");
     with(&local, &["k.wgsl:4", "var `a`", only]);
     let twice = "@id(1) override N = 4u;\n@id(1) override M = 4u;";

@@ -42,11 +42,12 @@ struct Form {
     content_as_text: bool,
 }
 
+/// An empty text comes first: where a template takes both, it writes `none` as a word.
 const FORMS: [Form; 4] = [
-    Form { arguments_as_text: false, content_as_text: false },
     Form { arguments_as_text: false, content_as_text: true },
-    Form { arguments_as_text: true, content_as_text: false },
+    Form { arguments_as_text: false, content_as_text: false },
     Form { arguments_as_text: true, content_as_text: true },
+    Form { arguments_as_text: true, content_as_text: false },
 ];
 
 /// Converts messages to template values. With `probe`, it writes a numbered probe in place of each

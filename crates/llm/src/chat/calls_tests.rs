@@ -72,6 +72,18 @@ fn a_template_gets_calls_in_the_form_that_it_reads() {
 }
 
 #[test]
+fn missing_content_is_no_word() {
+    for content in ["{{ m.content }}", "{{ m.content | trim }}", "{{ '' ~ m.content }}"] {
+        let template = format!(
+            "{{% for m in messages %}}<{{{{ m.role }}}}>{content}{{% for c in m.tool_calls or [] %}}\
+             {{{{ c.function | tojson }}}}{{% endfor %}}{{% endfor %}}"
+        );
+        let text = rendered(&template, &history("{}", "sunny")).unwrap().text;
+        assert!(text.contains("<assistant>{\"name\""), "{text}");
+    }
+}
+
+#[test]
 fn a_template_may_write_calls_in_ascii() {
     let template = "{% for m in messages %}<{{ m.role }}>{{ m.content or '' }}\
         {% for c in m.tool_calls or [] %}{{ c.function | tojson(ensure_ascii=True) }}{% endfor %}{% endfor %}";

@@ -283,7 +283,10 @@ impl Chat {
             let prompt = self.write_down(true)?;
             let tokens = self.encode(&prompt)?;
             if tokens.is_empty() {
-                return Err(Error::invalid("the conversation is empty"));
+                return Err(Error::invalid(match self.messages.is_empty() {
+                    true => "the conversation is empty",
+                    false => "the model's chat template writes no text for the conversation",
+                }));
             }
             if tokens.len() <= limit {
                 return Ok((prompt, tokens));

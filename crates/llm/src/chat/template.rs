@@ -20,13 +20,27 @@ const CHATML: &str = "{% for message in messages %}{{ '<|im_start|>' + message['
                       add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}";
 const CHATML_TOKENS: [&str; 2] = ["<|im_start|>", "<|im_end|>"];
 
+/// Variables of templates with the text of a special token, and the GGUF keys of its id.
+const TOKENS: [(&str, &str); 7] = [
+    ("bos_token", "bos_token_id"),
+    ("eos_token", "eos_token_id"),
+    ("unk_token", "unknown_token_id"),
+    // Misspelt in the format.
+    ("sep_token", "seperator_token_id"),
+    ("pad_token", "padding_token_id"),
+    ("cls_token", "cls_token_id"),
+    ("mask_token", "mask_token_id"),
+];
+/// Those that are empty rather than undefined if a file does not have them.
+const USUAL: [&str; 2] = ["bos_token", "eos_token"];
+
 /// A model's chat template: its format for conversations.
 #[derive(Clone, Debug)]
 pub struct Template {
     source: String,
     tree: Arc<jinja::Ast>,
-    bos: String,
-    eos: String,
+    /// Variables with the text of a special token.
+    tokens: Vec<(&'static str, String)>,
     is_default: bool,
 }
 
@@ -114,8 +128,7 @@ impl Template {
         Ok(Template {
             source: source.to_owned(),
             tree: Arc::new(tree),
-            bos: String::new(),
-            eos: String::new(),
+            tokens: vec![("bos_token", String::new()), ("eos_token", String::new())],
             is_default: false,
         })
     }
@@ -123,7 +136,7 @@ impl Template {
     /// Sets the variables `bos_token` and `eos_token` of the template.
     #[must_use]
     pub fn with_tokens(mut self, bos: &str, eos: &str) -> Template {
-        (self.bos, self.eos) = (bos.to_owned(), eos.to_owned());
+        self.tokens = vec![("bos_token", bos.to_owned()), ("eos_token", eos.to_owned())];
         self
     }
 
@@ -155,8 +168,14 @@ impl Template {
                 Template { is_default: true, ..Template::new(CHATML)? }
             }
         };
-        template.bos = token_text(file, "tokenizer.ggml.bos_token_id")?;
-        template.eos = token_text(file, "tokenizer.ggml.eos_token_id")?;
+        template.tokens.clear();
+        for (variable, key) in TOKENS {
+            let text = token_text(file, &format!("tokenizer.ggml.{key}"))?;
+            // Absent variables are undefined, but for the two that every template may use.
+            if !text.is_empty() || USUAL.contains(&variable) {
+                template.tokens.push((variable, text));
+            }
+        }
         Ok(template)
     }
 
@@ -224,6 +243,16 @@ impl Template {
         Ok(Prompt { text: written.text, marks })
     }
 
+    /// Returns whether the template writes a system message, or refuses it with an error of its own.
+    pub fn knows_system(&self, tokenizer: &Tokenizer) -> bool {
+        let Ok(probe) = calls::probe([self.source.as_str()].into_iter()) else { return true };
+        let text = calls::probed(probe, 0);
+        let messages = [Message::new(Role::System, &text), Message::new(Role::User, "x")];
+        let now = Some(SystemTime::UNIX_EPOCH);
+        let written = self.render(&messages, true, tokenizer, now);
+        written.map_or(true, |prompt| calls::has_probe(&prompt.text, probe, 0))
+    }
+
     /// Returns whether the template writes the tools that it is given.
     pub fn knows_tools(&self, tokenizer: &Tokenizer) -> bool {
         let Ok(probe) = calls::probe([self.source.as_str()].into_iter()) else { return false };
@@ -269,9 +298,8 @@ impl Template {
             ("tools", if tools.is_empty() { Value::None } else { Value::list_of(tools) }),
             ("documents", Value::None),
             ("add_generation_prompt", Value::Bool(inputs.answer)),
-            ("bos_token", Value::own(&self.bos)),
-            ("eos_token", Value::own(&self.eos)),
         ];
+        names.extend(self.tokens.iter().map(|(name, text)| (*name, Value::own(text))));
         for (name, json) in inputs.variables {
             if names.iter().any(|(known, _)| known == name) {
                 return Err(Error::invalid(format!("{name}: the template sets it")));

@@ -104,10 +104,17 @@ pub(super) fn merge(folder: &Path, file: &mut Json, rows: usize) -> Result<Map<S
 /// Checks that the keys of special tokens have a token's text.
 fn check_named(config: &Map<String, Json>, name: &str) -> Result<()> {
     let wrong = |(_, token): &(&str, &Json)| !token.is_null() && content(token).is_none();
-    match named(config).filter(|(key, _)| NAMED.contains(key)).find(wrong) {
-        None => Ok(()),
-        Some((key, token)) => Err(Error::bad_file(format!(
+    let mine = |(key, _): &(&str, &Json)| NAMED.contains(key) || LISTS.contains(key);
+    if let Some((key, token)) = named(config).filter(mine).find(wrong) {
+        return Err(Error::bad_file(format!(
             "{name}: {key}: {token:.60} is neither a text nor an object with `content`"
+        )));
+    }
+    let is_list = |list: &&Json| !list.is_null() && !list.is_array() && !list.is_object();
+    match LISTS.iter().find_map(|key| Some((key, config.get(*key).filter(is_list)?))) {
+        None => Ok(()),
+        Some((key, value)) => Err(Error::bad_file(format!(
+            "{name}: {key}: {value:.60} is neither a list of tokens nor an object"
         ))),
     }
 }
@@ -153,8 +160,7 @@ fn add_named(
     }
 }
 
-/// Yields the special tokens of the config with their keys; the key is empty for entries of an
-/// array.
+/// Yields the special tokens of the config with their keys, that of the list for entries of a list.
 fn named(config: &Map<String, Json>) -> impl Iterator<Item = (&str, &Json)> {
     let one = NAMED.iter().filter_map(|key| Some((*key, config.get(*key)?)));
     // The older list is used if the newer one is absent or empty.
@@ -164,12 +170,14 @@ fn named(config: &Map<String, Json>) -> impl Iterator<Item = (&str, &Json)> {
         _ => false,
     });
     let lists = LISTS.iter().filter(move |key| !newer || **key != LISTS[1]);
-    let several = lists.filter_map(|key| config.get(*key)).flat_map(|list| {
-        let map = list.as_object().into_iter().flatten().map(|(key, token)| (key.as_str(), token));
-        map.chain(list.as_array().into_iter().flatten().map(|token| ("", token)))
+    let several = lists.filter_map(|key| Some((*key, config.get(*key)?))).flat_map(|(own, list)| {
+        let map = list.as_object().into_iter().flatten().map(|(_, token)| token);
+        map.chain(list.as_array().into_iter().flatten()).map(move |token| (own, token))
     });
     let own = config.iter().map(|(key, token)| (key.as_str(), token));
-    let own = own.filter(|(key, _)| key.ends_with("_token") && !NAMED.contains(key));
+    let own = own.filter(|(key, _)| {
+        key.ends_with("_token") && !key.starts_with("add_") && !NAMED.contains(key)
+    });
     one.chain(own).chain(several)
 }
 

@@ -144,7 +144,7 @@ fn of(file: &Map<String, Json>, name: &str) -> Result<Generation> {
         let known = KEYS.iter().find(|(known, _)| known == key).map(|(_, what)| *what);
         let Some(what) = known.filter(|_| !value.is_null()) else {
             if known.is_none() && !OF_THE_FILE.contains(&key.as_str()) {
-                tracing::warn!("{name}: {key}: unknown, has no effect");
+                tracing::warn!("{name}: {key:?}: unknown, has no effect");
             }
             continue;
         };
@@ -161,8 +161,20 @@ fn of(file: &Map<String, Json>, name: &str) -> Result<Generation> {
                 }
             }
             Use::Sampling(ours) => {
-                let number = value.as_f64().filter(|n| *n >= 0.0 && (*n as f32).is_finite());
-                made.sampling.push((ours, number.ok_or_else(|| bad("not a number of 0 or more"))?));
+                let (fits, what): (fn(f64) -> bool, _) = match key.as_str() {
+                    "top_p" | "min_p" => (|n| (0.0..=1.0).contains(&n), "not a number from 0 to 1"),
+                    "top_k" => (
+                        |n| n.fract() == 0.0 && (0.0..=f64::from(i32::MAX)).contains(&n),
+                        "not a whole number from 0 on",
+                    ),
+                    "repetition_penalty" => (
+                        |n| n as f32 > 0.0 && (n as f32).is_finite(),
+                        "not a number above 0",
+                    ),
+                    _ => (|n| n >= 0.0 && (n as f32).is_finite(), "not a number of 0 or more"),
+                };
+                let number = value.as_f64().filter(|n| fits(*n));
+                made.sampling.push((ours, number.ok_or_else(|| bad(what))?));
             }
             Use::Refused(neutral) => {
                 let changes_nothing = neutral.iter().any(|neutral| match neutral {
@@ -216,6 +228,9 @@ impl Generation {
                 END_TOKENS,
                 ends.iter().map(|id| *id as i32).collect::<Vec<_>>().into_iter(),
             )?;
+        }
+        if let Some(bos) = self.bos {
+            check(FILE, "bos_token_id", bos, tokens)?;
         }
         if let Some(pad) = self.pad {
             check(FILE, "pad_token_id", pad, tokens)?;
@@ -274,9 +289,17 @@ mod tests {
                     }
                 }
                 Use::Sampling(ours) => {
-                    let made = of_key(key, &json!(0.5)).unwrap();
-                    assert_eq!(made.sampling, [(ours, 0.5)], "{key}");
-                    for wrong in [json!("x"), json!(-1), json!([0.5])] {
+                    let right = if key == "top_k" { 40.0 } else { 0.5 };
+                    let made = of_key(key, &json!(right)).unwrap();
+                    assert_eq!(made.sampling, [(ours, right)], "{key}");
+                    let own: &[f64] = match key {
+                        "top_p" | "min_p" => &[1.5, 2.0],
+                        "top_k" => &[1.5, 1e10],
+                        "repetition_penalty" => &[0.0],
+                        _ => &[1e300],
+                    };
+                    let wrong = own.iter().map(|n| json!(n));
+                    for wrong in wrong.chain([json!("x"), json!(-1), json!([0.5])]) {
                         let error = of_key(key, &wrong).unwrap_err().to_string();
                         assert!(error.contains(key) && error.contains(FILE), "{error}");
                     }

@@ -39,6 +39,16 @@ struct Extra {
     bos_token: Json,
     #[serde(default)]
     eos_token: Json,
+    #[serde(default)]
+    unk_token: Json,
+    #[serde(default)]
+    sep_token: Json,
+    #[serde(default)]
+    pad_token: Json,
+    #[serde(default)]
+    cls_token: Json,
+    #[serde(default)]
+    mask_token: Json,
     add_bos_token: Option<bool>,
     add_eos_token: Option<bool>,
 }
@@ -92,13 +102,25 @@ pub(super) fn describe(folder: &Path, config: &Config, to: &mut Writer) -> Resul
 
     let id_of = |text: &str| tokens.iter().position(|t| t == text).map(|id| id as u32);
     let named = |token: &Json| content(token).and_then(id_of);
-    let generation = generation::read(folder)?;
+    let mut generation = generation::read(folder)?;
+    generation.pad = named(&extra.pad_token).or(generation.pad);
     let config_bos = config.bos_token_id.as_ref().and_then(|ids| ids.all().first().copied());
     let bos = named(&extra.bos_token).or(config_bos).or(generation.bos);
     if let Some(bos) = bos {
         to.key("tokenizer.ggml.bos_token_id", Value::U32(bos))?;
     }
     let eos = generation.describe(config, named(&extra.eos_token), tokens.len(), to)?;
+    for (key, token) in [
+        ("unknown", &extra.unk_token),
+        // Misspelt in the format.
+        ("seperator", &extra.sep_token),
+        ("cls", &extra.cls_token),
+        ("mask", &extra.mask_token),
+    ] {
+        if let Some(id) = named(token) {
+            to.key(&format!("tokenizer.ggml.{key}_token_id"), Value::U32(id))?;
+        }
+    }
     // The post-processor's prefix and suffix take precedence over the companion files.
     let (before, behind) = pipeline.around();
     let said = !processor_says_nothing(&file["post_processor"]);

@@ -306,6 +306,7 @@ fn an_end_by_name_is_control_whatever_its_file_says() {
     file["added_tokens"].as_array_mut().unwrap().retain(|token| token["content"] != names[1]);
     file["model"]["ignore_merges"] = json!(true);
     let (_, made) = tokenizer("end-model", &file).unwrap();
+    assert!(made.control_names().any(|name| name == names[1]));
     let plain = made.encode(names[1], EncodeOptions::default()).unwrap();
     assert!(!plain.contains(&2), "{plain:?}");
     assert_eq!(made.token_bytes(2).unwrap(), b"");

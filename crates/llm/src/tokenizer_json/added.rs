@@ -6,6 +6,7 @@ use std::ops::Range;
 use serde_json::{Map, Value as Json};
 
 use super::checks::{merge, model_tokens};
+use crate::sentencepiece::SPACE_TEXT;
 use crate::vocabulary::{MAX_SPECIALS, Special, longest_special};
 use warploom::{Error, Result};
 
@@ -131,8 +132,11 @@ pub(super) fn added(
 }
 
 /// Returns the control tokens, other than the unknown token, that the model itself can produce from
-/// their names.
-pub(super) fn spelled(model: &Map<String, Json>, controls: &HashSet<u32>) -> Result<HashSet<u32>> {
+/// their names, with these names.
+pub(super) fn spelled(
+    model: &Map<String, Json>,
+    controls: &HashSet<u32>,
+) -> Result<HashMap<u32, String>> {
     let vocab = model_tokens(model)?;
     let whole = model["type"] != "BPE" || model.get("ignore_merges").is_some_and(|i| i == true);
     let merges = model.get("merges").and_then(Json::as_array).map_or(&[][..], Vec::as_slice);
@@ -150,5 +154,7 @@ pub(super) fn spelled(model: &Map<String, Json>, controls: &HashSet<u32>) -> Res
     let found = vocab
         .into_iter()
         .filter(|(name, id)| controls.contains(id) && makes(name) && !is_unk(name, *id));
-    Ok(found.map(|(_, id)| id).collect())
+    // Spaces are written in another way in text.
+    let plain = |name: &str| name.replace(SPACE_TEXT, " ").trim().to_owned();
+    Ok(found.map(|(name, id)| (id, plain(name))).collect())
 }

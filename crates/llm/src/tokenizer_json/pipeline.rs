@@ -4,7 +4,7 @@
 //! the raw text and then in the normalised rest, is reimplemented here, because no control token
 //! may be found in the text of a message.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 
 use serde_json::Value as Json;
@@ -65,7 +65,7 @@ pub(crate) struct Pipeline {
     /// model.
     controls: HashSet<u32>,
     /// Control tokens that the model itself can produce from their names.
-    spelled: HashSet<u32>,
+    spelled: HashMap<u32, String>,
     word: SysRegex,
 }
 
@@ -127,7 +127,8 @@ impl Pipeline {
     /// Returns an iterator over the names of control tokens, as they appear in text.
     pub(crate) fn control_tokens(&self) -> impl Iterator<Item = (&str, u32)> {
         let all = self.plain.all().chain(self.normalized.all());
-        all.filter(|s| !s.always).map(|s| (s.text.as_str(), s.id))
+        let added = all.filter(|s| !s.always).map(|s| (s.text.as_str(), s.id));
+        added.chain(self.spelled.iter().map(|(id, name)| (name.as_str(), *id)))
     }
 
     /// Returns whether text other than the name of a control token can become that token, because a
@@ -241,7 +242,7 @@ impl Pipeline {
             return Err(format!("{what} at offset {at}").into());
         }
         let mut cuts = Vec::new();
-        for token in tokens.iter().filter(|token| self.spelled.contains(&token.id)) {
+        for token in tokens.iter().filter(|token| self.spelled.contains_key(&token.id)) {
             let (from, to) = token.offsets;
             if guard.allows(text, from..to) {
                 continue;

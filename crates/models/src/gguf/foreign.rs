@@ -250,7 +250,7 @@ fn text(head: &[u8], goes_on: bool) -> Option<Foreign> {
     }
     let what = match text.as_bytes() {
         [b'{' | b'[', rest @ ..] if begins_json(rest) => "JSON, not a model",
-        [b'<', ..] => "an XML document, not a model",
+        [b'<', b'a'..=b'z' | b'A'..=b'Z' | b'?' | b'!', ..] => "an XML document, not a model",
         _ => "plain text, not a model",
     };
     let advice = format!("it begins with {:?}: name the model's own file", shortened(text));
@@ -262,8 +262,13 @@ fn text(head: &[u8], goes_on: bool) -> Option<Foreign> {
 fn begins_json(rest: &[u8]) -> bool {
     let rest = rest.trim_ascii_start();
     let word = |word: &str| rest.starts_with(word.as_bytes());
-    matches!(rest.first(), Some(b'"' | b'{' | b'[' | b']' | b'}' | b'-' | b'0'..=b'9'))
-        || ["true", "false", "null"].into_iter().any(word)
+    let digits = rest.iter().take_while(|byte| byte.is_ascii_digit()).count();
+    match rest.first() {
+        Some(b'"' | b'{' | b'[' | b']' | b'}' | b'-') => true,
+        // `[2024-01-01]` is a date.
+        Some(b'0'..=b'9') => !matches!(rest.get(digits), Some(b'-' | b':' | b'/')),
+        _ => ["true", "false", "null"].into_iter().any(word),
+    }
 }
 
 fn shortened(text: &str) -> String {

@@ -85,7 +85,7 @@ fn archives_and_other_formats_are_named() {
 fn pages_pointers_and_texts_are_named() {
     let page = "a web page, not a model: the link was to a page about the file";
     let pointer = "version https://git-lfs.github.com/spec/v1\noid sha256:aa\nsize 4806080\n";
-    let rows: [(&str, &str); 19] = [
+    let rows: [(&str, &str); 21] = [
         ("<!doctype html><html><head><title>m.gguf at main</title>", page),
         ("<!DOCTYPE HTML>\n<HTML LANG=en>", page),
         ("\u{feff}\r\n  <html>", page),
@@ -110,6 +110,8 @@ fn pages_pointers_and_texts_are_named() {
         ("{\"error\":\"Repository not found\"}", "JSON, not a model: it begins with \"{\\\"error"),
         ("[1, 2, 3]", "JSON, not a model"),
         ("[\n  null]", "JSON, not a model"),
+        ("[2024-01-01 10:00] downloaded", "plain text, not a model"),
+        ("<3 you all", "plain text, not a model"),
         ("[info] cannot fetch m.gguf", "plain text, not a model: it begins with \"[info]"),
         ("Entry not found", "plain text, not a model: it begins with \"Entry not found\""),
         ("Access to model org/name is restricted.\n", "plain text, not a model"),
@@ -129,7 +131,7 @@ fn pages_pointers_and_texts_are_named() {
         "\u{feff}".encode_utf16().chain(text.encode_utf16()).flat_map(order).collect()
     };
     for order in [u16::to_le_bytes, u16::to_be_bytes] {
-        for (text, words) in [rows[1], rows[6], rows[12], rows[18], ("h\u{1f600} there", "plain")] {
+        for (text, words) in [rows[1], rows[6], rows[12], rows[20], ("h\u{1f600} there", "plain")] {
             let bytes = wide(order, text);
             assert!(said(&bytes, "m.gguf").starts_with(words), "{text:?}");
             (0..bytes.len()).for_each(|end| drop(recognise(&bytes[..end], "m.gguf")));

@@ -135,6 +135,12 @@ impl<'a> Words<'a> {
         }
     }
 
+    /// Returns the value of an override.
+    fn value_of(&self, name: &str) -> Option<&str> {
+        let value = self.settled?.values.iter().find(|(known, _)| known == name);
+        value.map(|(_, value)| value.as_str())
+    }
+
     /// Returns the name of the variable, member or alias that is declared with the type at byte
     /// offset `at` of the text.
     pub fn declared_at(&self, at: usize) -> Option<String> {
@@ -276,7 +282,7 @@ fn of_parser(words: &Words, error: &ParseError) -> Error {
     let notes: Vec<String> = notes.map(|note| format!("\n  {note}")).collect();
     let of = span.and_then(Span::to_range).map_or(String::new(), |range| words.values_in(range));
     let at = span.and_then(Span::to_range).map(|range| range.start);
-    let at = at.or_else(|| message.contains("type is too large").then(|| largest(&code)).flatten());
+    let at = at.or_else(|| message.contains("type is too large").then(|| largest(words, &code)).flatten());
     Error::compile(words.located(at, &format!("{what}{of}")) + &notes.concat())
 }
 
@@ -325,13 +331,14 @@ fn deepest(code: &str) -> usize {
 }
 
 /// Returns the byte offset of the largest array type in the text.
-fn largest(code: &str) -> Option<usize> {
+fn largest(settled: &Words, code: &str) -> Option<usize> {
     let arrays = words(code).filter(|(_, word)| *word == "array").map(|(at, _)| at);
     arrays.max_by_key(|at| {
         let rest = &code[*at..];
         let end = rest.find(['(', ';', '{', '=', ')']).unwrap_or(rest.len());
+        let number = |word: &str| word.trim_end_matches(['u', 'i']).parse::<u64>().ok();
         let sizes = words(&rest[..end])
-            .filter_map(|(_, word)| word.trim_end_matches(['u', 'i']).parse::<u64>().ok());
+            .filter_map(|(_, word)| number(word).or_else(|| number(settled.value_of(word)?)));
         sizes.fold(1_u64, u64::saturating_mul)
     })
 }

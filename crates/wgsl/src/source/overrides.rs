@@ -233,6 +233,32 @@ fn check_sizes(words: &Words, module: &Module) -> Result<()> {
             return refuse(module.global_variables.get_span(handle), &variable.name);
         }
     }
+    for (handle, ty) in module.types.iter() {
+        if matches!(ty.inner, TypeInner::Struct { .. }) && sized(handle) {
+            let name = ty.name.as_deref().unwrap_or_default();
+            let what = format!(
+                "struct `{name}` contains an array whose size is an override: WGSL allows this only \
+                 for a var<workgroup> that is itself the array"
+            );
+            return Err(words.fail(Some(module.types.get_span(handle)), &what));
+        }
+    }
+    for (handle, function) in module.functions.iter() {
+        let of = |ty: Handle<Type>| match module.types[ty].inner {
+            TypeInner::Pointer { space: AddressSpace::WorkGroup, .. } => None,
+            TypeInner::Pointer { base, .. } => Some(base),
+            _ => Some(ty),
+        };
+        let wrong = function.arguments.iter().find(|a| of(a.ty).is_some_and(&sized));
+        if let Some(argument) = wrong {
+            let name = argument.name.as_deref().unwrap_or_default();
+            let what = format!(
+                "parameter `{name}` contains an array whose size is an override: WGSL allows this \
+                 only for a var<workgroup>"
+            );
+            return Err(words.fail(Some(module.functions.get_span(handle)), &what));
+        }
+    }
     let functions = module.functions.iter().map(|(_, function)| function);
     let entries = module.entry_points.iter().map(|point| &point.function);
     let mut locals = functions.chain(entries).flat_map(|function: &Function| {
