@@ -7,8 +7,12 @@ fn combine(a: f32, b: f32) -> f32 {
     return a + b;
 }
 
+// NaN has no literal.
+var<private> nan_bits: u32 = 0x7fc00000u;
+
 fn finish(value: f32, len: u32) -> f32 {
-    return value / f32(len);
+    // Compilers take 0 / x for 0.
+    return select(value / f32(len), bitcast<f32>(nan_bits), len == 0u);
 }
 
 #ifdef subgroup

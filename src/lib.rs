@@ -87,7 +87,7 @@
 //! | `webgpu` | yes | GPUs through wgpu: Vulkan, Metal and DX12 natively, WebGPU in a browser |
 //! | `cuda` | yes | NVIDIA GPUs through CUDA; the libraries are loaded at run time |
 //! | `opencl` | yes | devices with an OpenCL driver; the driver is loaded at run time |
-//! | `packs` | yes | user operations from a folder with a shader and a manifest |
+//! | `packs` | yes | user operations from a folder with a shader and a manifest; in a browser also sorting and reductions of integers |
 //! | `translate` | yes | WGSL to CUDA/OpenCL C, CPU interpreter; for `cuda`, `opencl`, `packs` |
 //!
 //! The CPU provider is always included. Language models, the HTTP server and the embedded model are

@@ -18,7 +18,10 @@ use super::entry::shipped;
 pub use super::entry::{has_units_of_32, reads_ahead, resident, subgroup_most, subgroup_needed};
 pub use super::find::{family_formats, family_name, find};
 pub use super::interface::interface;
-use super::mixtures::{DELTA_RULE, EXPERT_COOP, EXPERT_GROUPS, EXPERT_MATVEC, TAKE_ALONG, TOP_K};
+use super::mixtures::{
+    ARGSORT, ARGSORT_MERGE, DELTA_RULE, EXPERT_COOP, EXPERT_GROUPS, EXPERT_MATVEC, INTEGER_REDUCE,
+    TAKE_ALONG, TOP_K,
+};
 use super::params::*;
 pub use super::params::{
     BATCHED_TILE, F16_KV, F32_PARAMS, GATHER_COLUMNS, GATHER_GROUP, IN_ORDER, MAX_HEAD_DIM,
@@ -287,6 +290,9 @@ const ROWS: &[Entry] = &[
         defines: &["subgroup"],
     },
     TOP_K,
+    ARGSORT,
+    ARGSORT_MERGE,
+    INTEGER_REDUCE,
     Entry {
         name: "argmax",
         doc: "y[r] = index of the largest x[r, c], the lowest one of equals, as u32; NaN is larger than any number; token: \

@@ -107,6 +107,38 @@ pub(super) const TOP_K: Entry = Entry {
     defines: &[],
 };
 
+pub(super) const INTEGER_REDUCE: Entry = Entry {
+    name: "integer_reduce",
+    doc: "y[o, i] = reduction over j of x[o, j, i] in words that wrap; x [outer, len, inner], y [outer, inner]. kind: 0 \
+          sum, 1 product, 2 and 3 maximum and minimum of i32, 4 and 5 those of u32. Without elements the result is 0, 1, \
+          or the least or largest number. One workgroup a result, folded over grid x and y.",
+    params: &["outer", "len", "inner", "kind", "x_offset", "y_offset"],
+    bindings: UNARY_BINDINGS,
+    constants: &[("WG", 128)],
+    defines: &[],
+};
+
+pub(super) const ARGSORT: Entry = Entry {
+    name: "argsort",
+    doc: "y[r, ..] = the columns of each run of `run` columns of x[r, ..] in the order of their elements, the lowest \
+          column of equals first, as u32; NaN is larger than any number; x and y [rows, cols], run at most SIZE, which a \
+          CPU ignores. order: 1 for descending, plus 2 for i32, 4 for u32. One workgroup a run, folded over grid x and y.",
+    params: &["rows", "cols", "run", "order", "x_offset", "x_stride", "y_offset"],
+    bindings: UNARY_BINDINGS,
+    constants: &[("WG", 256), ("SIZE", 1024)],
+    defines: &[],
+};
+
+pub(super) const ARGSORT_MERGE: Entry = Entry {
+    name: "argsort_merge",
+    doc: "y[r, ..] = ids[r, ..] with each pair of neighbouring runs of `run` columns merged; each run is in the order of \
+          argsort, run is a multiple of 1024. One workgroup for 1024 columns of a row, folded over grid x and y.",
+    params: &["rows", "cols", "run", "order", "x_offset", "x_stride", "ids_offset", "y_offset"],
+    bindings: &[("x", Read), ("ids", Read), ("y", ReadWrite)],
+    constants: &[("WG", 256)],
+    defines: &[],
+};
+
 pub(super) const DELTA_RULE: Entry = Entry {
     name: "delta_rule",
     doc: "The gated delta rule, token by token for each sequence and head with a state S [dk, dv]: S = exp(decay) S, S \

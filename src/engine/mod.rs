@@ -9,6 +9,7 @@
 //! that is not present. Adding an engine touches one file of this folder and the registry.
 
 mod argmax;
+mod argsort;
 mod attention;
 mod body;
 mod choose;

@@ -77,14 +77,7 @@ impl Engine for Reduce {
         let Op::Reduce { op, axes, .. } = query.op else {
             return Err(crate::Error::invalid(format!("{} is not a reduction", query.op.name())));
         };
-        let x = reduced_together(&query.operands[0], axes);
-        let axes = x.1;
-        let x = out.contiguous(&x.0)?;
-        let product = |dims: &[Dim]| dims.iter().cloned().fold(Dim::new(1), |a, b| a * b);
-        let dims = x.shape.dims();
-        let outer = product(&dims[..axes.start]);
-        let len = product(&dims[axes.clone()]);
-        let inner = product(&dims[axes.end..]);
+        let Parts { x, outer, len, inner } = parts(&query.operands[0], axes, out)?;
         let mut spec = AssetSpec::new(match op {
             ReduceOp::Sum => "reduce_sum",
             ReduceOp::Mean => "reduce_mean",
@@ -113,6 +106,105 @@ impl Engine for Reduce {
                 .grid(grid),
         )
     }
+}
+
+/// Engine for reductions of integers.
+pub(super) struct IntegerReduce {
+    id: EngineId,
+}
+
+impl IntegerReduce {
+    pub(super) fn new() -> IntegerReduce {
+        IntegerReduce { id: EngineId::new("catalogue.integer_reduce") }
+    }
+}
+
+impl Engine for IntegerReduce {
+    fn id(&self) -> &EngineId {
+        &self.id
+    }
+
+    fn applies(&self, query: &Query) -> Result<(), String> {
+        match (query.op, query.operands) {
+            (Op::Reduce { .. }, [x]) if matches!(x.dtype, DType::I32 | DType::U32) => Ok(()),
+            (Op::Reduce { .. }, _) => Err("the operand is not i32 or u32".into()),
+            _ => Err(OTHER_OPERATION.into()),
+        }
+    }
+
+    fn order(&self, _query: &Query) -> Result<ReductionOrder, String> {
+        Ok(ReductionOrder::exact())
+    }
+
+    fn cost(&self, query: &Query) -> Cost {
+        let bytes = query.total_bytes();
+        Cost { bytes, flops: bytes / 4.0, dispatches: 1.0, efficiency: 0.3 }
+    }
+
+    fn lower(&self, query: &Query, out: &mut Lowering) -> Result<()> {
+        let Op::Reduce { op, axes, .. } = query.op else {
+            return Err(crate::Error::invalid(format!("{} is not a reduction", query.op.name())));
+        };
+        let Parts { x, outer, len, inner } = parts(&query.operands[0], axes, out)?;
+        let signed = x.dtype == DType::I32;
+        let kind = match op {
+            ReduceOp::Sum => 0,
+            ReduceOp::Prod => 1,
+            ReduceOp::Max => {
+                if signed {
+                    2
+                } else {
+                    4
+                }
+            }
+            ReduceOp::Min => {
+                if signed {
+                    3
+                } else {
+                    5
+                }
+            }
+            ReduceOp::Mean => {
+                return Err(crate::Error::invalid(format!("{}: a mean of integers", query.label)));
+            }
+        };
+        let mut spec = AssetSpec::new("integer_reduce");
+        if query.is_wgsl() {
+            spec = spec.constant("WG", threads(query).value(query.knobs));
+        }
+        let grid = out.fold(outer.clone() * inner.clone());
+        out.call(
+            Call::new(spec)
+                .dim("outer", &outer)?
+                .dim("len", &len)?
+                .dim("inner", &inner)?
+                .u32("kind", kind)
+                .dim("x_offset", &x.layout.offset)?
+                .dim("y_offset", &query.output.layout.offset)?
+                .bind(x.tensor)
+                .bind(query.output.tensor)
+                .grid(grid),
+        )
+    }
+}
+
+/// An operand as `[outer, len, inner]`, of which `len` is reduced.
+struct Parts {
+    x: View,
+    outer: Dim,
+    len: Dim,
+    inner: Dim,
+}
+
+fn parts(x: &View, axes: &[usize], out: &mut Lowering) -> Result<Parts> {
+    let (x, axes) = reduced_together(x, axes);
+    let x = out.contiguous(&x)?;
+    let product = |dims: &[Dim]| dims.iter().cloned().fold(Dim::new(1), |a, b| a * b);
+    let dims = x.shape.dims();
+    let outer = product(&dims[..axes.start]);
+    let len = product(&dims[axes.clone()]);
+    let inner = product(&dims[axes.end..]);
+    Ok(Parts { x, outer, len, inner })
 }
 
 fn threads(query: &Query) -> Knob {

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::argmax::SplitArgMax;
+use super::argsort::ArgSort;
 use super::attention::coop::CoopAttention;
 use super::attention::single_pass::{Attention, Rope};
 use super::attention::split_kv::SplitAttention;
@@ -24,7 +25,7 @@ use super::gemm::quantized::Linear;
 use super::gemm::vendor::Library;
 use super::index_add::IndexAdd;
 use super::movement::{CopyInto, Gather, Scatter};
-use super::reduce::Reduce;
+use super::reduce::{IntegerReduce, Reduce};
 use super::rows::Rows;
 use super::sample::Sample;
 use super::top_k::{TakeAlong, TopK};
@@ -75,6 +76,11 @@ impl Registry {
         engines.push(Arc::new(IndexAdd::new()));
         engines.push(Arc::new(DeltaRule::new()));
         engines.push(Arc::new(TopK::new()));
+        // Language models do not sort; their module for browsers has no kernels for it.
+        if !BROWSER || cfg!(feature = "packs") {
+            engines.push(Arc::new(ArgSort::new()));
+            engines.push(Arc::new(IntegerReduce::new()));
+        }
         engines.push(Arc::new(TakeAlong::new()));
         engines.push(Arc::new(CopyInto::new()));
         engines.push(Arc::new(Sample::new()));

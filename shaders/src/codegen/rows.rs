@@ -258,8 +258,15 @@ impl Walk {
         }
         let all = if self.cut.threads > 1 { "t" } else { "r" };
         for Reduction { value, op, .. } in reductions {
-            let mean = if *op == ReduceOp::Mean { " / f32(len)" } else { "" };
-            line!(printer.text, "    let v{value} = {all}{value}{mean};");
+            let result = match op {
+                // Compilers take 0 / x for 0.
+                ReduceOp::Mean => {
+                    let nan = printer.body.of_bits(f32::NAN.to_bits());
+                    format!("select({all}{value} / f32(len), {nan}, len == 0u)")
+                }
+                _ => format!("{all}{value}"),
+            };
+            line!(printer.text, "    let v{value} = {result};");
         }
     }
 

@@ -6,12 +6,13 @@ mod stripped;
 mod text;
 
 macro_rules! assets {
-    ($($name:literal: $($native:ident)? $path:literal,)*) => {
+    ($($name:literal: $($part:ident)? $path:literal,)*) => {
         /// Every shader file: name without folder and extension, path in the package, and text. In browser
         /// builds, the texts marked `native` are empty: those of kernels for hardware that browsers do not
-        /// expose (matrices, memory ordered between workgroups).
+        /// expose (matrices, memory ordered between workgroups). So are those marked `tensors`, which
+        /// language models do not use, without the feature `packs`.
         pub const ASSETS: &[(&str, &str, &str)] = &[
-            $(($name, concat!("shaders/", $path), text!($($native)? $path)),)*
+            $(($name, concat!("shaders/", $path), text!($($part)? $path)),)*
         ];
     };
 }
@@ -34,6 +35,8 @@ assets! {
     "attn_prefill": "attn_prefill.wgsl",
     "attn_split_kv": "attn_split_kv.wgsl",
     "attn_split_kv_fused": native "attn_split_kv_fused.wgsl",
+    "argsort": tensors "argsort.wgsl",
+    "argsort_merge": tensors "argsort_merge.wgsl",
     "best": "shared/best.wgsl",
     "batched_operands": "shared/batched_operands.wgsl",
     "block": "shared/block.wgsl",
@@ -122,6 +125,7 @@ assets! {
     "matvec_scale": "shared/matvec_scale.wgsl",
     "matvec_sum": "shared/matvec_sum.wgsl",
     "mma_int8": native "shared/mma_int8.wgsl",
+    "integer_reduce": tensors "integer_reduce.wgsl",
     "nibbles": "shared/nibbles.wgsl",
     "nums": "shared/nums.wgsl",
     "norm_layer": "norm_layer.wgsl",
@@ -156,6 +160,7 @@ assets! {
     "scale_sums": "shared/scale_sums.wgsl",
     "scatter_rows": "scatter_rows.wgsl",
     "softmax": "softmax.wgsl",
+    "sort_key": tensors "shared/sort_key.wgsl",
     "take_along": "take_along.wgsl",
     "top_k": "top_k.wgsl",
     "tile_row": native "shared/tile_row.wgsl",

@@ -117,7 +117,7 @@ impl Tensor {
                 return Err(Error::invalid(what));
             }
             let number = |i: usize| T::from_f64(start + i as f64 * step);
-            let values: Vec<T> = (0..count.max(0.0) as usize).map(number).collect();
+            let values = filled(count.max(0.0) as usize, number)?;
             row(runtime, "arange", at, &values)
         })
     }
@@ -130,7 +130,7 @@ impl Tensor {
         made(runtime, "linspace", at, || {
             let (start, end) = (f64::from(start), f64::from(end));
             let step = (end - start) / count.saturating_sub(1).max(1) as f64;
-            let values: Vec<f32> = (0..count).map(|i| (start + i as f64 * step) as f32).collect();
+            let values = filled(count, |i| (start + i as f64 * step) as f32)?;
             row(runtime, "linspace", at, &values)
         })
     }
@@ -141,8 +141,7 @@ impl Tensor {
         let at = here();
         made(runtime, "eye", at, || {
             let shape = arguments::shape(&[n, n])?;
-            let values: Vec<f32> =
-                (0..n * n).map(|i| if i % (n + 1) == 0 { 1.0 } else { 0.0 }).collect();
+            let values = filled(n * n, |i| if i % (n + 1) == 0 { 1.0_f32 } else { 0.0 })?;
             let bytes = f32::encode(&values)?;
             let stored = upload(runtime, &bytes, Format::F32, Usage::Working)?;
             Ok(Tensor::from_stored(runtime, shape, DType::F32, "eye", at, stored))
@@ -226,7 +225,7 @@ impl Tensor {
         made(runtime, "permutation", at, || {
             let count = u32::try_from(n)
                 .map_err(|_| Error::invalid(format!("{n} values do not fit u32")))?;
-            let mut values: Vec<u32> = (0..count).collect();
+            let mut values = filled(count as usize, |i| i as u32)?;
             let mut state = seed;
             // Fisher and Yates.
             for i in (1..values.len()).rev() {
@@ -264,6 +263,20 @@ fn made(
     make: impl FnOnce() -> Result<Tensor>,
 ) -> Tensor {
     make().unwrap_or_else(|error| Tensor::failed(runtime, name, at, error))
+}
+
+/// Computes the values of a row on the host.
+///
+/// # Errors
+/// Out of memory if they do not fit the memory of the host.
+fn filled<T>(count: usize, value: impl Fn(usize) -> T) -> Result<Vec<T>> {
+    let mut values = Vec::new();
+    values.try_reserve_exact(count).map_err(|_| {
+        let bytes = (count as u64).saturating_mul(size_of::<T>() as u64);
+        Error::out_of_memory("the memory of the host", bytes, 0)
+    })?;
+    values.extend((0..count).map(value));
+    Ok(values)
 }
 
 fn row<T: Element>(

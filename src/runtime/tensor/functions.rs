@@ -1,10 +1,17 @@
 //! Elementwise functions composed of the operations of [`super::elementwise`]. Each is one fused
 //! kernel.
 
+use std::f32::consts::{FRAC_PI_2, FRAC_PI_4, LN_2, PI};
+
 use super::place::here;
 use super::{Operand, Place, Tensor};
 use crate::base::DType;
 use crate::error::Error;
+
+/// Coefficients of `(asin(x) - x) / x^3` as a polynomial of `x^2`, up to a half; of the library Cephes.
+const ASIN: [f32; 5] = [4.216_32e-2, 2.418_131_1e-2, 4.547_002_6e-2, 7.495_3e-2, 1.666_675_2e-1];
+/// Coefficients of `(atan(x) - x) / x^3` as a polynomial of `x^2`, up to tan(pi/8); of Cephes.
+const ATAN: [f32; 4] = [8.053_744_5e-2, -1.387_768_6e-1, 1.997_771_1e-1, -3.333_295e-1];
 
 /// Methods whose arguments are numbers. Errors carry the method's own name and source location.
 macro_rules! composed {
@@ -42,6 +49,62 @@ composed! {
     log10(x) x.log().mul(std::f32::consts::LOG10_E);
     /// Computes the tangent of angles in radians.
     tan(x) x.sin().div(x.cos());
+    /// Computes the angle in radians, from -pi/2 to pi/2, whose sine is `x`; NaN beyond -1 and 1.
+    asin(x) {
+        let a = x.abs();
+        let far = a.gt(0.5);
+        let near = x.add(x.mul(x.square()).mul(x.square().horner(&ASIN)));
+        // Half of the angle to pi/2. What is not taken is kept away from 0, where a square root has
+        // no gradient.
+        let z = far.select(a.mul(-0.5).add(0.5), 0.25);
+        let s = z.sqrt();
+        let rest = s.add(s.mul(&z).mul(z.horner(&ASIN))).mul(2.0);
+        let angle = rest.mul(-1.0).add(FRAC_PI_2);
+        far.select(x.lt(0.0).select(angle.neg(), &angle), near)
+    };
+    /// Computes the angle in radians, from 0 to pi, whose cosine is `x`; NaN beyond -1 and 1.
+    acos(x) {
+        // Near 1 and -1 the difference of pi/2 and the arc sine would lose digits.
+        let far = x.abs().gt(0.5);
+        let angle = far.select(x.abs().mul(-0.5).add(0.5), 0.25).sqrt().asin().mul(2.0);
+        let angle = x.lt(0.0).select(angle.mul(-1.0).add(PI), &angle);
+        far.select(angle, far.select(0.0, x).asin().mul(-1.0).add(FRAC_PI_2))
+    };
+    /// Computes the angle in radians, from -pi/2 to pi/2, whose tangent is `x`.
+    atan(x) {
+        let a = x.abs();
+        let (steep, middle) = (a.gt(2.414_213_6), a.gt(0.414_213_57));
+        // tan(y + pi/4) and tan(y + pi/2) in terms of tan(y).
+        let turned = steep.select(steep.select(&a, 1.0).reciprocal().neg(), a.sub(1.0).div(a.add(1.0)));
+        let part = middle.select(turned, x);
+        let z = part.square();
+        let angle = part.add(part.mul(&z).mul(z.horner(&ATAN)));
+        let whole = angle.add(steep.select(FRAC_PI_2, x.zeros_like().add(FRAC_PI_4)));
+        middle.select(x.lt(0.0).select(whole.neg(), &whole), angle)
+    };
+    /// Computes the inverse of [`Tensor::sinh`].
+    asinh(x) {
+        let (near, large) = (x.abs().lt(1.0), x.abs().gt(1e9));
+        let a = near.select(x, large.select(1.0, x.abs()));
+        let value = a.add(a.square().div(a.square().add(1.0).sqrt().add(1.0))).log1p();
+        // The square of large numbers overflows.
+        let value = large.select(near.select(1.0, x.abs()).log().add(LN_2), value);
+        near.logical_or(x.gt(0.0)).select(&value, value.neg())
+    };
+    /// Computes the inverse of [`Tensor::cosh`], 0 or more; NaN below 1.
+    acosh(x) {
+        let large = x.gt(1e9);
+        let t = large.select(1.0, x.sub(1.0));
+        let value = t.add(t.mul(2.0).add(t.square()).sqrt()).log1p();
+        large.select(large.select(x, 1.0).log().add(LN_2), value)
+    };
+    /// Computes the inverse of [`Tensor::tanh`]; NaN beyond -1 and 1.
+    atanh(x) {
+        let near = x.abs().lt(0.5);
+        let a = near.select(x, x.abs());
+        let value = a.mul(2.0).div(a.mul(-1.0).add(1.0)).log1p().mul(0.5);
+        near.logical_or(x.gt(0.0)).select(&value, value.neg())
+    };
     /// Computes the hyperbolic sine.
     sinh(x) x.expm1().sub(x.neg().expm1()).mul(0.5);
     /// Computes the hyperbolic cosine.
@@ -110,6 +173,25 @@ impl Tensor {
     pub fn lerp(&self, other: &Tensor, weight: impl Into<Operand>) -> Tensor {
         let weight = weight.into();
         self.composed("lerp", here(), |x| x.add(other.sub(x).mul(weight)))
+    }
+
+    /// Computes the angle in radians, from -pi to pi, of the point (`x`, `self`), as C's `atan2`
+    /// does.
+    #[track_caller]
+    pub fn atan2(&self, x: &Tensor) -> Tensor {
+        self.composed("atan2", here(), |y| {
+            // Also true for -0.
+            let negative =
+                |v: &Tensor| v.lt(0.0).logical_or(v.eq(0.0).logical_and(v.reciprocal().lt(0.0)));
+            let (a, b) = (x.abs(), y.abs());
+            let (low, high) = (a.minimum(&b), a.maximum(&b));
+            // Both are 0, or both are infinite.
+            let ratio = low.eq(&high).select(low.gt(0.0).cast(low.dtype()), low.div(&high));
+            let angle = ratio.atan();
+            let angle = b.gt(&a).select(angle.mul(-1.0).add(FRAC_PI_2), &angle);
+            let angle = negative(x).select(angle.mul(-1.0).add(PI), &angle);
+            negative(y).select(angle.neg(), &angle)
+        })
     }
 
     /// Computes `log(e^x + e^y)`, without overflow.

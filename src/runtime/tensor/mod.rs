@@ -68,6 +68,7 @@
 mod arguments;
 mod arrange;
 mod cache;
+mod convolve;
 mod create;
 #[cfg(feature = "packs")]
 mod custom;
@@ -82,6 +83,7 @@ mod losses;
 mod movement;
 mod node;
 mod operators;
+mod order;
 mod place;
 mod products;
 mod read;
@@ -95,6 +97,7 @@ use std::sync::Arc;
 pub use arguments::{Axes, Sizes};
 pub(super) use cache::Cache;
 pub use cache::CacheStats;
+pub use convolve::Conv1d;
 #[cfg(feature = "packs")]
 #[doc(hidden)]
 pub use custom::tuned_name;

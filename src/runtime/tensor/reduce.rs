@@ -3,7 +3,7 @@
 use super::place::here;
 use super::{Axes, Place, Tensor};
 use crate::base::Dim;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::ir::{BinaryOp, Op, ReduceOp, UnaryOp};
 
 macro_rules! reduction {
@@ -29,15 +29,17 @@ macro_rules! reduction {
 }
 
 reduction! {
-    /// Computes the sum of floats along axes; 0 for an empty axis.
+    /// Computes the sum of numbers along axes; 0 for an empty axis. Integers wrap.
     sum sum_keep Sum;
-    /// Computes the arithmetic mean of floats along axes.
+    /// Computes the arithmetic mean of floats along axes; NaN for an empty axis.
     mean mean_keep Mean;
-    /// Computes the product of floats along axes; 1 for an empty axis.
+    /// Computes the product of numbers along axes; 1 for an empty axis. Integers wrap.
     prod prod_keep Prod;
-    /// Computes the largest float along axes, NaN if one is NaN; -inf for an empty axis.
+    /// Computes the largest number along axes, NaN if one is NaN; -inf, or the least integer, for
+    /// an empty axis.
     max max_keep Max;
-    /// Computes the smallest float along axes, NaN if one is NaN; inf for an empty axis.
+    /// Computes the smallest number along axes, NaN if one is NaN; inf, or the largest integer, for
+    /// an empty axis.
     min min_keep Min;
 }
 
@@ -48,6 +50,9 @@ impl Tensor {
     pub fn argmax(&self, axis: isize) -> Tensor {
         let at = here();
         self.attempt("argmax", at, || {
+            if !self.dtype().is_float() {
+                return self.first_of(axis, ReduceOp::Max, at);
+            }
             let last = self.with_last(self.axis(axis)?, at);
             Ok(Tensor::record("argmax", at, Op::ArgMax, &[&last]))
         })
@@ -59,9 +64,31 @@ impl Tensor {
     pub fn argmin(&self, axis: isize) -> Tensor {
         let at = here();
         self.attempt("argmin", at, || {
+            if !self.dtype().is_float() {
+                return self.first_of(axis, ReduceOp::Min, at);
+            }
             let last = self.with_last(self.axis(axis)?, at).unary(UnaryOp::Neg, at);
             Ok(Tensor::record("argmin", at, Op::ArgMax, &[&last]))
         })
+    }
+
+    /// Returns the lowest index of the largest or smallest integer along an axis.
+    fn first_of(&self, axis: isize, op: ReduceOp, at: Place) -> Result<Tensor> {
+        let place = self.axis(axis)?;
+        let count = self.shape()[place];
+        if count == 0 {
+            return Err(Error::invalid(format!(
+                "has no maximum of zero elements of {}",
+                self.dims()
+            )));
+        }
+        let best = self.reduce(op, Axes::from(axis), true, at);
+        best.check()?;
+        let mut sizes = vec![1; self.rank()];
+        sizes[place] = count;
+        let ids = Tensor::arange(self.runtime(), 0_u32, count as u32, 1).reshape(sizes);
+        let first = self.eq(&best).select(ids.expand(self.shape()), u32::MAX);
+        Ok(first.reduce(ReduceOp::Min, Axes::from(axis), false, at))
     }
 
     /// Computes `e^x / sum(e^x)` along an axis; a row of only -inf yields zeros.
@@ -109,9 +136,10 @@ impl Tensor {
     }
 
     /// Swaps an axis with the last.
-    fn with_last(&self, axis: usize, at: Place) -> Tensor {
-        let last = self.rank() - 1;
-        if axis == last {
+    pub(super) fn with_last(&self, axis: usize, at: Place) -> Tensor {
+        // A tensor that failed has no axes; its error is kept.
+        let last = self.rank().saturating_sub(1);
+        if axis >= last {
             return self.clone();
         }
         let mut order: Vec<usize> = (0..=last).collect();

@@ -1,7 +1,7 @@
 //! Gradients of tensors: each rule against differences of the function, on every device.
 
 use warploom::graph::{Conv2d, Pool2d, PoolKind, RopePairs};
-use warploom::tensor::{AttentionOptions, Var, no_grad};
+use warploom::tensor::{AttentionOptions, Conv1d, Var, no_grad};
 use warploom::{DType, Runtime, Tensor};
 
 use super::devices;
@@ -89,6 +89,15 @@ fn elementwise() -> Vec<Rule> {
         Rule("sin", &[&[5]], ANY, |x| x[0].sin()),
         Rule("cos", &[&[5]], ANY, |x| x[0].cos()),
         Rule("tanh", &[&[5]], ANY, |x| x[0].tanh()),
+        Rule("asin", &[&[7]], (-0.9, 0.9), |x| x[0].asin()),
+        Rule("acos", &[&[7]], (-0.9, 0.9), |x| x[0].acos()),
+        Rule("atan", &[&[7]], (-3.0, 3.0), |x| x[0].atan()),
+        Rule("asinh", &[&[7]], (-3.0, 3.0), |x| x[0].asinh()),
+        Rule("acosh", &[&[7]], (1.2, 3.0), |x| x[0].acosh()),
+        Rule("atanh", &[&[7]], (-0.8, 0.8), |x| x[0].atanh()),
+        Rule("atan2", &[&[7], &[7]], (0.3, 2.0), |x| x[0].neg().atan2(&x[1].neg())),
+        Rule("sort", &[&[2, 5]], ANY, |x| x[0].sort(1, true).mul(&x[0])),
+        Rule("median", &[&[2, 4]], ANY, |x| x[0].median(1)),
         Rule("erf", &[&[5]], ANY, |x| x[0].erf()),
         Rule("sigmoid", &[&[5]], ANY, |x| x[0].sigmoid()),
         Rule("silu", &[&[5]], ANY, |x| x[0].silu()),
@@ -198,6 +207,17 @@ fn products() -> Vec<Rule> {
         Rule("conv2d with dilation", &[&[2, 1, 7, 6], &[2, 1, 2, 2]], ANY, |x| {
             let conv = Conv2d { stride: (2, 1), dilation: (3, 2), ..Conv2d::default() };
             x[0].conv2d(&x[1], conv)
+        }),
+        Rule("conv_transpose2d", &[&[1, 4, 3, 2], &[4, 1, 2, 3]], ANY, |x| {
+            let conv =
+                Conv2d { stride: (2, 1), pad_before: (1, 0), groups: 2, ..Conv2d::default() };
+            x[0].conv_transpose2d(&x[1], conv, (1, 0))
+        }),
+        Rule("conv1d", &[&[2, 2, 5], &[3, 2, 2]], ANY, |x| {
+            x[0].conv1d(&x[1], Conv1d { stride: 2, pad_after: 1, ..Conv1d::default() })
+        }),
+        Rule("upsample_bilinear2d", &[&[1, 2, 2, 3]], ANY, |x| {
+            x[0].upsample_bilinear2d(3, 5, false)
         }),
         Rule("max pool", &[&[1, 2, 5, 4]], ANY, |x| {
             let pool = Pool2d { stride: (1, 2), ..Pool2d::new(PoolKind::Max, (2, 2)) };

@@ -37,6 +37,7 @@ mod sample;
 pub(crate) mod semantics_devices;
 pub(crate) mod tensor;
 mod tensor_functions;
+mod tensor_order;
 mod tensor_runs;
 mod training;
 pub(crate) mod translate;

@@ -14,7 +14,7 @@ use warploom_core::reference::{self, Tensor};
 use warploom_testkit::{Case, NamedBytes, Outcome, cases, run_case};
 
 /// Kinds of operation. A new `Op` must be added to [`kind`], or this does not compile.
-const KINDS: usize = 36;
+const KINDS: usize = 37;
 
 fn kind(op: &Op) -> usize {
     match op {
@@ -54,6 +54,7 @@ fn kind(op: &Op) -> usize {
         Op::TakeAlong => 33,
         Op::ExpertLinear { .. } => 34,
         Op::DeltaRule => 35,
+        Op::ArgSort { .. } => 36,
         // A user's kernel is defined by its WGSL: `packs.rs` tests those.
         Op::Custom(_) => KINDS,
     }

@@ -4,6 +4,7 @@
 //! have gaps, permuted axes or repeated elements; symbols are bound to several values. Other sizes
 //! are small, so the reference computes the whole table in seconds.
 
+mod argsort;
 mod attention;
 mod attention_f16;
 mod chains;
@@ -43,6 +44,7 @@ pub fn cases() -> Vec<Case> {
     reduce::add(&mut table);
     nan::add(&mut table);
     greedy::add(&mut table);
+    argsort::add(&mut table);
     sample::add(&mut table);
     linear::add(&mut table);
     int8::add(&mut table);

@@ -11,6 +11,7 @@ const SOFTMAX: Tolerance = Tolerance { atol: 1e-7, rtol: 2e-5, eps_count: 0.0, n
 
 pub(super) fn add(table: &mut Vec<Case>) {
     reductions(table);
+    integers(table);
     argmax(table);
     softmax(table);
 }
@@ -33,6 +34,37 @@ fn reduce(name: &str, op: ReduceOp, dims: &[u64], axes: &[usize], keep: bool) ->
     };
     let y = b.op(Op::Reduce { op, axes: axes.to_vec(), keep }, &[x]);
     b.done(y)
+}
+
+/// Reductions of integers, whose sums and products wrap, over each axis and over empty ones.
+fn integers(table: &mut Vec<Case>) {
+    let scattered = |i: u32| i.wrapping_mul(2_654_435_761);
+    for op in [ReduceOp::Sum, ReduceOp::Prod, ReduceOp::Max, ReduceOp::Min] {
+        for (dims, axes) in [
+            ([5, 300, 1], vec![1]),
+            ([4, 33, 6], vec![0]),
+            ([3, 9, 4], vec![0, 2]),
+            ([2, 0, 3], vec![1]),
+            ([2, 3, 2], vec![0, 1, 2]),
+        ] {
+            let count = dims.iter().product::<u64>() as u32;
+            let name = |dtype: &str| format!("reduce/{}/{dtype}_{dims:?}_{axes:?}", op.name());
+            let reduce = Op::Reduce { op, axes: axes.clone(), keep: false };
+            let mut b = Build::new(name("i32"));
+            let values = (0..count).map(|i| scattered(i) as i32).collect();
+            let x = b.input("x", Shape::new(dims), Data::I32(values));
+            let y = b.op(reduce.clone(), &[x]);
+            table.push(b.done(y));
+            // The least of nothing has all bits set, as memory that was never written may have.
+            if op == ReduceOp::Min && count == 0 {
+                continue;
+            }
+            let mut b = Build::new(name("u32"));
+            let x = b.input("x", Shape::new(dims), Data::U32((1..=count).map(scattered).collect()));
+            let y = b.op(reduce, &[x]);
+            table.push(b.done(y));
+        }
+    }
 }
 
 fn reductions(table: &mut Vec<Case>) {

@@ -86,6 +86,12 @@ pub enum Op {
         /// Number of indices; at most the size of the last axis.
         k: usize,
     },
+    /// Indices along the last axis in the order of their elements: `[.., n]` -> `[.., n]` of `u32`.
+    /// Equal elements keep the order of their indices. NaN compares greater than any number.
+    ArgSort {
+        /// Whether the largest element comes first.
+        descending: bool,
+    },
 
     // ---- products
     /// Matrix product of `[.., m, k]` and `[.., k, n]`; leading dimensions broadcast.
@@ -387,6 +393,7 @@ impl Op {
             | Op::Sample
             | Op::Softmax
             | Op::TopK { .. }
+            | Op::ArgSort { .. }
             | Op::RmsNorm { .. }
             | Op::LayerNorm { .. }
             | Op::Pool2d(_) => OpClass::Reduction,
@@ -453,6 +460,7 @@ impl Op {
             Op::Sample => "sample",
             Op::Softmax => "softmax",
             Op::TopK { .. } => "top_k",
+            Op::ArgSort { .. } => "argsort",
             Op::MatMul => "matmul",
             Op::Linear { .. } => "linear",
             Op::ExpertLinear { .. } => "expert_linear",

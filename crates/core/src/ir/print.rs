@@ -104,6 +104,7 @@ pub(super) fn parameters(op: &Op, dtype: DType) -> String {
         Op::Unary(_) | Op::Binary(_) | Op::Select => String::new(),
         Op::Linear { mode } | Op::ExpertLinear { mode } => rounds(*mode),
         Op::TopK { k } => format!(" k={k}"),
+        Op::ArgSort { descending } => if *descending { " descending" } else { "" }.into(),
         Op::ArgMax | Op::Greedy | Op::Sample | Op::Softmax => String::new(),
         Op::MatMul | Op::Scatter | Op::IndexAdd | Op::TakeAlong | Op::DeltaRule => String::new(),
     }

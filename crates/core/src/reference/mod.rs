@@ -291,6 +291,7 @@ fn compute(op: &Op, call: &Call<'_>) -> Result<Tensor> {
         Op::Sample => sample::sample(call),
         Op::Softmax => reduce::softmax(call),
         Op::TopK { k } => reduce::top_k(call, *k),
+        Op::ArgSort { descending } => reduce::argsort(call, *descending),
         Op::MatMul => product::matmul(call),
         Op::Linear { mode } => product::linear(call, *mode),
         Op::ExpertLinear { mode } => product::expert_linear(call, *mode),

@@ -12,7 +12,7 @@ use crate::sampling::NoToken;
 
 /// Reduces some axes: `y[kept] = op over x[kept, reduced]`.
 pub(super) fn reduce(call: &Call<'_>, op: ReduceOp, axes: &[usize]) -> Result<Tensor> {
-    let (x, dims) = (call.operands[0].floats(), call.dims(0));
+    let dims = call.dims(0);
     let step = strides(&dims);
     let (mut kept, mut reduced) = ((vec![], vec![]), (vec![], vec![]));
     for (axis, (dim, stride)) in dims.iter().zip(&step).enumerate() {
@@ -22,7 +22,39 @@ pub(super) fn reduce(call: &Call<'_>, op: ReduceOp, axes: &[usize]) -> Result<Te
     }
     let inner = walk(&reduced.0, &reduced.1, 0);
     let outer = walk(&kept.0, &kept.1, 0);
-    call.floats(outer.iter().map(|at| fold(op, inner.iter().map(|i| x[at + i]))).collect())
+    match &call.operands[0].data {
+        Data::I32(x) => {
+            let row = |at: &usize| fold_integers(op, inner.iter().map(|i| i64::from(x[at + i])));
+            // Of an empty row the largest number is that of the type.
+            let bounded = |n: i64| match op {
+                ReduceOp::Max | ReduceOp::Min => n.clamp(i32::MIN.into(), i32::MAX.into()) as i32,
+                _ => n as i32,
+            };
+            call.result(Data::I32(outer.iter().map(row).map(bounded).collect()))
+        }
+        Data::U32(x) => {
+            let row = |at: &usize| fold_integers(op, inner.iter().map(|i| i64::from(x[at + i])));
+            let bounded = |n: i64| match op {
+                ReduceOp::Max | ReduceOp::Min => n.clamp(0, u32::MAX.into()) as u32,
+                _ => n as u32,
+            };
+            call.result(Data::U32(outer.iter().map(row).map(bounded).collect()))
+        }
+        _ => {
+            let x = call.operands[0].floats();
+            call.floats(outer.iter().map(|at| fold(op, inner.iter().map(|i| x[at + i]))).collect())
+        }
+    }
+}
+
+/// Folds integers; the low 32 bits of sums and products are those of the type.
+fn fold_integers(op: ReduceOp, values: impl Iterator<Item = i64>) -> i64 {
+    match op {
+        ReduceOp::Sum | ReduceOp::Mean => values.fold(0, i64::wrapping_add),
+        ReduceOp::Prod => values.fold(1, i64::wrapping_mul),
+        ReduceOp::Max => values.fold(i64::MIN, i64::max),
+        ReduceOp::Min => values.fold(i64::MAX, i64::min),
+    }
 }
 
 fn fold(op: ReduceOp, values: impl ExactSizeIterator<Item = f64>) -> f64 {
@@ -59,6 +91,32 @@ fn largest(row: &[f64]) -> usize {
     best
 }
 
+/// Compares two elements; NaN compares greater than any number.
+fn compare(a: f64, b: f64) -> Ordering {
+    match (a.is_nan(), b.is_nan()) {
+        (false, false) => a.partial_cmp(&b).unwrap_or(Ordering::Equal),
+        (a, b) => a.cmp(&b),
+    }
+}
+
+/// Sorts the indices of each row, x `[rows, n]` -> `[rows, n]`, by their elements; equal elements
+/// stay in the order of their indices.
+pub(super) fn argsort(call: &Call<'_>, descending: bool) -> Result<Tensor> {
+    let x = call.operands[0].floats();
+    let n = call.dims(0).last().copied().unwrap_or(1);
+    let mut found = Vec::with_capacity(x.len());
+    for row in x.chunks_exact(n.max(1)) {
+        let mut order: Vec<usize> = (0..n).collect();
+        // Stable.
+        order.sort_by(|a, b| match descending {
+            true => compare(row[*b], row[*a]),
+            false => compare(row[*a], row[*b]),
+        });
+        found.extend(order.iter().map(|i| *i as u32));
+    }
+    call.result(Data::U32(found))
+}
+
 /// Finds the `k` largest elements of each row, x `[rows, n]` -> `[rows, k]`, the largest first, the
 /// lowest index first among equals; NaN compares greater than any number.
 pub(super) fn top_k(call: &Call<'_>, k: usize) -> Result<Tensor> {
@@ -68,10 +126,7 @@ pub(super) fn top_k(call: &Call<'_>, k: usize) -> Result<Tensor> {
     for row in x.chunks_exact(n.max(1)) {
         let mut order: Vec<usize> = (0..n).collect();
         // Stable, so that equal elements stay in the order of their indices.
-        order.sort_by(|a, b| match (row[*a].is_nan(), row[*b].is_nan()) {
-            (false, false) => row[*b].partial_cmp(&row[*a]).unwrap_or(Ordering::Equal),
-            (a, b) => b.cmp(&a),
-        });
+        order.sort_by(|a, b| compare(row[*b], row[*a]));
         if k > n {
             return Err(Error::invalid(format!("there are no {k} largest of {n} elements")));
         }

@@ -4,6 +4,7 @@
 //! bindings before it computes anything. It never panics and never accesses memory outside its
 //! bindings, whatever the parameters are. The grid is ignored: the parameters define all sizes.
 
+mod argsort;
 mod attention;
 mod conv;
 mod delta;
@@ -41,6 +42,7 @@ pub(super) fn find(name: &str) -> Option<KernelFn> {
         "index_add" => gather::index_add,
         "take_along" => gather::take_along,
         "top_k" => top_k::top_k,
+        "argsort" => argsort::argsort,
         "delta_rule" => delta::delta_rule,
         "expert_matvec_*" => experts::expert_matvec,
         "norm_rms" => norm::norm_rms,
@@ -51,6 +53,7 @@ pub(super) fn find(name: &str) -> Option<KernelFn> {
         "argmax_of" => softmax::argmax_of,
         "sample" => sample::sample,
         "reduce_sum" => reduce::reduce_sum,
+        "integer_reduce" => reduce::integer_reduce,
         "reduce_mean" => reduce::reduce_mean,
         "reduce_prod" => reduce::reduce_prod,
         "reduce_max" => reduce::reduce_max,

@@ -1,7 +1,7 @@
 //! `reduce_*`: reductions over the middle dimension of `[outer, len, inner]`.
 
 use crate::call::{Call, volume};
-use warploom_core::error::Result;
+use warploom_core::error::{Error, Result};
 
 /// Number of elements below which a reduction uses one thread.
 const GRAIN: usize = 16 << 10;
@@ -36,6 +36,32 @@ pub(super) fn reduce_max(call: &Call<'_>) -> Result<()> {
 /// Computes the minimum, NaN if one is NaN; inf if `len` is 0.
 pub(super) fn reduce_min(call: &Call<'_>) -> Result<()> {
     reduce(call, f64::INFINITY, |min, v| if v < min || v.is_nan() { v } else { min }, |min, _| min)
+}
+
+/// Reduces words of 32 bits, which wrap; see the catalogue for `kind`.
+pub(super) fn integer_reduce(call: &Call<'_>) -> Result<()> {
+    let [outer, len, inner, kind, x_offset, y_offset] = call.words()?;
+    let out = call.output(y_offset, volume(&[outer, inner]))?;
+    let x = call.input::<u32>(0, x_offset, volume(&[outer, len, inner]), &out)?;
+    let flip = if matches!(kind, 2 | 3) { 1 << 31 } else { 0 };
+    let (first, step): (u32, fn(u32, u32) -> u32) = match kind {
+        0 => (0, u32::wrapping_add),
+        1 => (1, u32::wrapping_mul),
+        2 | 4 => (0, Ord::max),
+        3 | 5 => (u32::MAX, Ord::min),
+        _ => return Err(Error::invalid(format!("no reduction of kind {kind}"))),
+    };
+    call.context.pool.split(outer * inner, GRAIN / len.max(1) + 1, 1, |range| {
+        let (start, count) = (range.start, range.len());
+        // SAFETY: these elements of y belong to this chunk alone.
+        let y = unsafe { out.slice(start, count) };
+        for (at, y) in (start..).zip(y) {
+            let from = at / inner * len * inner + at % inner;
+            let all = (0..len).map(|j| x[from + j * inner] ^ flip);
+            *y = f32::from_bits(all.fold(first, step) ^ flip);
+        }
+    });
+    Ok(())
 }
 
 /// Reduces in f64, so that the accuracy of sums does not depend on the length.

@@ -7,7 +7,7 @@ use crate::call::{Call, extent, volume};
 use warploom_core::error::{Error, Result};
 
 /// Maps a float to an integer of the same order: NaN to the largest, -0 and 0 to one value.
-fn ordered(value: f32) -> u32 {
+pub(super) fn ordered(value: f32) -> u32 {
     if value.is_nan() {
         return u32::MAX;
     }

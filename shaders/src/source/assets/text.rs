@@ -3,17 +3,20 @@
 /// The text of a file; in browser builds, without comments and indentation.
 #[cfg(not(target_arch = "wasm32"))]
 macro_rules! text {
-    ($(native)? $path:literal) => {
+    ($($part:ident)? $path:literal) => {
         include_str!(concat!("../../", $path))
     };
 }
 
 /// The text of a file; in browser builds, without comments and indentation, and empty if it is for
-/// native kernels.
+/// native kernels, or for tensors in a build without the feature `packs`.
 #[cfg(target_arch = "wasm32")]
 macro_rules! text {
     (native $path:literal) => {
         ""
+    };
+    (tensors $path:literal) => {
+        if cfg!(feature = "packs") { text!($path) } else { "" }
     };
     ($path:literal) => {{
         const WHOLE: &str = include_str!(concat!("../../", $path));

@@ -73,6 +73,15 @@ pub(super) fn delta_rule(call: &Call<'_>) -> Rule {
     Ok((Shape::new([v[0].clone(), v[2].clone(), rows, v[3].clone()]), DType::F32))
 }
 
+/// Rule of sorted indices: `[.., n]` -> `[.., n]` of `u32`.
+pub(super) fn argsort(call: &Call<'_>) -> Rule {
+    if call.dtype(0) == DType::Bool {
+        return Err(call.fail("sorts numbers, not bool: cast before"));
+    }
+    call.last(0)?;
+    Ok((call.shape(0).clone(), DType::U32))
+}
+
 /// Rule of the largest elements: `[.., n]` -> `[.., k]` of `u32`.
 pub(super) fn top_k(call: &Call<'_>, k: usize) -> Rule {
     call.float(0)?;

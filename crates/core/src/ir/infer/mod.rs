@@ -13,7 +13,7 @@ mod tests;
 
 use super::custom::Custom;
 use super::graph::Node;
-use super::op::Op;
+use super::op::{Op, ReduceOp};
 use super::scalar::{BinaryOp, UnaryOp};
 use crate::base::{DType, Dim, Shape};
 use crate::error::{Error, Result};
@@ -40,11 +40,12 @@ pub fn infer(op: &Op, operands: &[&Node]) -> Result<(Shape, DType)> {
         Op::Binary(binary) => binary_rule(&call, *binary)?,
         Op::Select => select_rule(&call)?,
         Op::Cast(dtype) => (call.shape(0).clone(), *dtype),
-        Op::Reduce { axes, keep, .. } => reduce_rule(&call, axes, *keep)?,
+        Op::Reduce { op, axes, keep } => reduce_rule(&call, *op, axes, *keep)?,
         Op::ArgMax => argmax_rule(&call)?,
         Op::Greedy => token_rule(&call)?,
         Op::Sample => sample_rule(&call)?,
         Op::TopK { k } => compute::top_k(&call, *k)?,
+        Op::ArgSort { .. } => compute::argsort(&call)?,
         Op::Softmax => {
             let dtype = call.float(0)?;
             call.last(0)?;
@@ -145,6 +146,7 @@ impl Call<'_> {
             | Op::Greedy
             | Op::Softmax
             | Op::TopK { .. }
+            | Op::ArgSort { .. }
             | Op::Pool2d(_)
             | Op::Pad { .. }
             | Op::Reshape(_)
@@ -311,8 +313,19 @@ fn select_rule(call: &Call<'_>) -> Result<(Shape, DType)> {
     Ok((call.broadcast(call.shape(0), &both)?, dtype))
 }
 
-fn reduce_rule(call: &Call<'_>, axes: &[usize], keep: bool) -> Result<(Shape, DType)> {
-    let dtype = call.float(0)?;
+fn reduce_rule(
+    call: &Call<'_>,
+    op: ReduceOp,
+    axes: &[usize],
+    keep: bool,
+) -> Result<(Shape, DType)> {
+    let dtype = match call.dtype(0) {
+        DType::Bool => return Err(call.fail("takes numbers, not bool: use any, all or a cast")),
+        dtype @ (DType::I32 | DType::U32) if op == ReduceOp::Mean => {
+            return Err(call.fail(format!("of {dtype} is no integer: cast to f32 before")));
+        }
+        dtype => dtype,
+    };
     if axes.windows(2).any(|pair| pair[0] >= pair[1]) {
         return Err(call.fail(format!("needs ascending axes, not {axes:?}")));
     }

@@ -6,6 +6,7 @@ use super::{Call, Parts};
 use crate::base::{DType, Dim};
 use crate::error::{Error, Result};
 use crate::runtime::tensor::Tensor;
+use crate::runtime::tensor::convolve::dilated;
 
 /// The gradient of a lookup: each row that was read gets the sum of the gradients of its copies.
 pub(super) fn gather(axis: usize, call: &Call<'_>) -> Result<Parts> {
@@ -70,18 +71,4 @@ pub(super) fn slice(axis: usize, start: &Dim, step: u64, call: &Call<'_>) -> Res
     let mut amounts = vec![(0, 0); apart.rank()];
     amounts[axis] = (start, end);
     Ok(apart.pad(&amounts, 0.0))
-}
-
-/// Inserts `step - 1` zeros between the elements of an axis.
-pub(super) fn dilated(x: &Tensor, axis: usize, step: usize) -> Tensor {
-    let size = x.shape()[axis];
-    if step == 1 || size <= 1 {
-        return x.clone();
-    }
-    let wide = x.unsqueeze(axis as isize + 1);
-    let mut amounts = vec![(0, 0); wide.rank()];
-    amounts[axis + 1] = (0, step - 1);
-    let mut sizes = x.shape().to_vec();
-    sizes[axis] = size * step;
-    wide.pad(&amounts, 0.0).reshape(sizes).narrow(axis as isize, ..size * step - (step - 1))
 }

@@ -1,56 +1,23 @@
 //! Convolution and pooling: operations over windows of two axes.
 
-use super::movement::dilated;
 use super::{Call, Parts};
 use crate::error::Result;
 use crate::ir::{Conv2d, Pool2d, PoolKind};
 use crate::runtime::tensor::Tensor;
+use crate::runtime::tensor::convolve::{dilated, pair, transposed};
 
 /// The axis of images that goes with each of a pair (height, width).
 const AXES: [usize; 2] = [2, 3];
-
-fn pair((height, width): (u32, u32)) -> [usize; 2] {
-    [height as usize, width as usize]
-}
 
 pub(super) fn conv2d(conv: &Conv2d, call: &Call<'_>) -> Result<Parts> {
     let of = |i: usize| if i == 0 { image(conv, call) } else { weight(conv, call) };
     Ok(call.parts(|i| call.wants[i].then(|| of(i))))
 }
 
-/// The gradient of the image: the transposed convolution, which is a convolution of the dilated
-/// gradient with the turned weight.
+/// The gradient of the image: the transposed convolution.
 fn image(conv: &Conv2d, call: &Call<'_>) -> Tensor {
     let (x, weight) = (&call.inputs[0], &call.inputs[1]);
-    let [out_c, per_group, ..] = *weight.shape() else { return x.clone() };
-    let groups = conv.groups as usize;
-    let (stride, dilation) = (pair(conv.stride), pair(conv.dilation));
-    let before = pair(conv.pad_before);
-    let mut g = call.gradient.clone();
-    let mut turned = weight.clone();
-    let mut amounts = [(0, 0); 4];
-    let mut cut = [0; 2];
-    for (i, axis) in AXES.into_iter().enumerate() {
-        g = dilated(&g, axis, stride[i]);
-        turned = turned.flip(axis as isize);
-        let reach = (weight.shape()[axis] - 1) * dilation[i];
-        // Of the padded image; those positions that are padding are cut.
-        cut[i] = before[i];
-        let after = (cut[i] + x.shape()[axis] + reach).saturating_sub(g.shape()[axis] + reach);
-        amounts[axis] = (reach, after);
-    }
-    // [out_c, in_c / groups, ..] as [in_c, out_c / groups, ..]
-    let [_, _, rows, columns] = *weight.shape() else { return x.clone() };
-    let turned = turned
-        .reshape([groups, out_c / groups, per_group, rows, columns])
-        .permute([0, 2, 1, 3, 4])
-        .reshape([groups * per_group, out_c / groups, rows, columns]);
-    let all = Conv2d { dilation: conv.dilation, groups: conv.groups, ..Conv2d::default() };
-    let mut image = g.pad(&amounts, 0.0).conv2d(&turned, all);
-    for (i, axis) in AXES.into_iter().enumerate() {
-        image = image.narrow(axis as isize, cut[i]..cut[i] + x.shape()[axis]);
-    }
-    image
+    transposed(call.gradient, weight, conv, AXES.map(|axis| x.shape()[axis]))
 }
 
 /// The gradient of the weight: a convolution of the image with the gradient, in which channels and
