@@ -211,7 +211,10 @@ fn an_override_sizes_workgroup_arrays_only() {
         with(&shader, &[at, "var `a`", only]);
     }
     let huge = "override N: u32 = 4294967295;\nvar<workgroup> a: array<f32, N>;";
-    with(&format!("{Y}{huge}\n{main} a[0] = 1.0; y[0] = u32(a[0]); }}"), &["k.wgsl:3", "2147483647"]);
+    with(
+        &format!("{Y}{huge}\n{main} a[0] = 1.0; y[0] = u32(a[0]); }}"),
+        &["k.wgsl:3", "2147483647"],
+    );
     for part in [
         "struct S { b: array<u32, N> }",
         "fn f(p: array<u32, N>) -> u32 { return 1u; }",

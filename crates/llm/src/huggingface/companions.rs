@@ -170,10 +170,11 @@ fn named(config: &Map<String, Json>) -> impl Iterator<Item = (&str, &Json)> {
         _ => false,
     });
     let lists = LISTS.iter().filter(move |key| !newer || **key != LISTS[1]);
-    let several = lists.filter_map(|key| Some((*key, config.get(*key)?))).flat_map(|(own, list)| {
-        let map = list.as_object().into_iter().flatten().map(|(_, token)| token);
-        map.chain(list.as_array().into_iter().flatten()).map(move |token| (own, token))
-    });
+    let several =
+        lists.filter_map(|key| Some((*key, config.get(*key)?))).flat_map(|(own, list)| {
+            let map = list.as_object().into_iter().flatten().map(|(_, token)| token);
+            map.chain(list.as_array().into_iter().flatten()).map(move |token| (own, token))
+        });
     let own = config.iter().map(|(key, token)| (key.as_str(), token));
     let own = own.filter(|(key, _)| {
         key.ends_with("_token") && !key.starts_with("add_") && !NAMED.contains(key)

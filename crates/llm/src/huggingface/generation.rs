@@ -167,10 +167,9 @@ fn of(file: &Map<String, Json>, name: &str) -> Result<Generation> {
                         |n| n.fract() == 0.0 && (0.0..=f64::from(i32::MAX)).contains(&n),
                         "not a whole number from 0 on",
                     ),
-                    "repetition_penalty" => (
-                        |n| n as f32 > 0.0 && (n as f32).is_finite(),
-                        "not a number above 0",
-                    ),
+                    "repetition_penalty" => {
+                        (|n| n as f32 > 0.0 && (n as f32).is_finite(), "not a number above 0")
+                    }
                     _ => (|n| n >= 0.0 && (n as f32).is_finite(), "not a number of 0 or more"),
                 };
                 let number = value.as_f64().filter(|n| fits(*n));

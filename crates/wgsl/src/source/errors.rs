@@ -282,7 +282,8 @@ fn of_parser(words: &Words, error: &ParseError) -> Error {
     let notes: Vec<String> = notes.map(|note| format!("\n  {note}")).collect();
     let of = span.and_then(Span::to_range).map_or(String::new(), |range| words.values_in(range));
     let at = span.and_then(Span::to_range).map(|range| range.start);
-    let at = at.or_else(|| message.contains("type is too large").then(|| largest(words, &code)).flatten());
+    let at = at
+        .or_else(|| message.contains("type is too large").then(|| largest(words, &code)).flatten());
     Error::compile(words.located(at, &format!("{what}{of}")) + &notes.concat())
 }
 
