@@ -9,7 +9,7 @@ use crate::base::DType;
 use crate::error::Error;
 
 /// Coefficients of `(asin(x) - x) / x^3` as a polynomial of `x^2`, up to a half; of the library Cephes.
-const ASIN: [f32; 5] = [4.216_32e-2, 2.418_131_1e-2, 4.547_002_6e-2, 7.495_3e-2, 1.666_675_2e-1];
+const ASIN: [f32; 5] = [4.216_32e-2, 2.418_131_2e-2, 4.547_002_6e-2, 7.495_3e-2, 1.666_675_2e-1];
 /// Coefficients of `(atan(x) - x) / x^3` as a polynomial of `x^2`, up to tan(pi/8); of Cephes.
 const ATAN: [f32; 4] = [8.053_744_5e-2, -1.387_768_6e-1, 1.997_771_1e-1, -3.333_295e-1];
 
