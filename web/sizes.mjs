@@ -2,7 +2,8 @@
 //
 //   node web/sizes.mjs [--limit BYTES]
 //
-// The limit is for web/pkg, the module of language models, with brotli and without its model file.
+// The limit is for web/pkg, the module of language models with its JavaScript, with brotli and without
+// its model file.
 import { readFileSync } from "node:fs";
 import { dirname, join } from "node:path";
 import { fileURLToPath } from "node:url";
@@ -33,8 +34,9 @@ for (const folder of ["pkg", "pkg-full"]) {
   const glue = packed(join(here, folder, "warploom_web.js"));
   console.log(`web: ${folder}: ${wasm.raw} bytes of WebAssembly, ${wasm.brotli} with brotli; `
     + `${glue.raw} bytes of JavaScript, ${glue.brotli} with brotli`);
-  if (folder === "pkg" && wasm.brotli > limit) {
-    console.error(`web: ${folder} has ${wasm.brotli} bytes with brotli, the limit is ${limit}`);
+  const all = wasm.brotli + glue.brotli;
+  if (folder === "pkg" && all > limit) {
+    console.error(`web: ${folder} has ${all} bytes with brotli, the limit is ${limit}`);
     process.exitCode = 1;
   }
 }

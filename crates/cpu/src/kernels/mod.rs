@@ -4,6 +4,7 @@
 //! bindings before it computes anything. It never panics and never accesses memory outside its
 //! bindings, whatever the parameters are. The grid is ignored: the parameters define all sizes.
 
+#[cfg(any(not(target_arch = "wasm32"), feature = "interpret"))]
 mod argsort;
 mod attention;
 mod conv;
@@ -42,6 +43,8 @@ pub(super) fn find(name: &str) -> Option<KernelFn> {
         "index_add" => gather::index_add,
         "take_along" => gather::take_along,
         "top_k" => top_k::top_k,
+        // Not in a browser's module for language models.
+        #[cfg(any(not(target_arch = "wasm32"), feature = "interpret"))]
         "argsort" => argsort::argsort,
         "delta_rule" => delta::delta_rule,
         "expert_matvec_*" => experts::expert_matvec,
@@ -53,6 +56,7 @@ pub(super) fn find(name: &str) -> Option<KernelFn> {
         "argmax_of" => softmax::argmax_of,
         "sample" => sample::sample,
         "reduce_sum" => reduce::reduce_sum,
+        #[cfg(any(not(target_arch = "wasm32"), feature = "interpret"))]
         "integer_reduce" => reduce::integer_reduce,
         "reduce_mean" => reduce::reduce_mean,
         "reduce_prod" => reduce::reduce_prod,

@@ -1,7 +1,9 @@
 //! `reduce_*`: reductions over the middle dimension of `[outer, len, inner]`.
 
 use crate::call::{Call, volume};
-use warploom_core::error::{Error, Result};
+#[cfg(any(not(target_arch = "wasm32"), feature = "interpret"))]
+use warploom_core::error::Error;
+use warploom_core::error::Result;
 
 /// Number of elements below which a reduction uses one thread.
 const GRAIN: usize = 16 << 10;
@@ -39,6 +41,7 @@ pub(super) fn reduce_min(call: &Call<'_>) -> Result<()> {
 }
 
 /// Reduces words of 32 bits, which wrap; see the catalogue for `kind`.
+#[cfg(any(not(target_arch = "wasm32"), feature = "interpret"))]
 pub(super) fn integer_reduce(call: &Call<'_>) -> Result<()> {
     let [outer, len, inner, kind, x_offset, y_offset] = call.words()?;
     let out = call.output(y_offset, volume(&[outer, inner]))?;
