@@ -22,8 +22,8 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>) {
     var pull = vec2<f32>(0.0);
     for (var i = 0u; i < count; i++) {
         let away = before[i].position - me.position;
-        let distance = sqrt(dot(away, away) + params.softening * params.softening);
-        pull += away / (distance * distance * distance);
+        let near = inverseSqrt(dot(away, away) + params.softening * params.softening);
+        pull += away * (near * near * near);
     }
     me.velocity += pull * params.dt / f32(count);
     me.position += me.velocity * params.dt;

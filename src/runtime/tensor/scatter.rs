@@ -1,4 +1,4 @@
-//! Additions at given indices: the opposite of lookups.
+//! Writes and additions at given indices: the opposite of lookups.
 
 use super::Tensor;
 use super::place::here;
@@ -48,18 +48,7 @@ impl Tensor {
     pub fn scatter_add(&self, axis: isize, ids: &Tensor, source: &Tensor) -> Tensor {
         let at = here();
         self.attempt("scatter_add", at, || {
-            let place = self.axis(axis)?;
-            ids.check()?;
-            source.check()?;
-            let fits = |(i, (a, b)): (usize, (&usize, &usize))| i == place || a == b;
-            let sizes = self.shape().iter().zip(ids.shape()).enumerate();
-            let same = self.rank() == ids.rank() && source.shape() == ids.shape();
-            if !same || !sizes.into_iter().all(fits) {
-                let (a, b, c) = (self.dims(), ids.dims(), source.dims());
-                return Err(Error::invalid(format!(
-                    "ids {b} and a source {c} do not fit {a} but for axis {place}"
-                )));
-            }
+            let place = self.fitting(axis, ids, source)?;
             if self.elements() == 0 || ids.elements() == 0 {
                 return Ok(self.clone());
             }
@@ -71,6 +60,55 @@ impl Tensor {
                 Tensor::record("scatter_add", at, Op::IndexAdd, &[&x.flatten(), &rows, &flat]);
             Ok(sum.reshape(sizes).movedim(-1, place as isize))
         })
+    }
+
+    /// Replaces each element at an index of an axis with one of `source`, as PyTorch's `scatter` and
+    /// candle's `scatter_set`: `y[.., ids[.., i, ..], ..] = source[.., i, ..]`. Shapes are those of
+    /// [`Tensor::scatter_add`]. Of several elements with one place the last counts, on every device.
+    /// Elements with an id outside the axis are dropped. The ids are sorted.
+    #[track_caller]
+    pub fn scatter(&self, axis: isize, ids: &Tensor, source: &Tensor) -> Tensor {
+        let at = here();
+        self.attempt("scatter", at, || {
+            let place = self.fitting(axis, ids, source)?;
+            if self.elements() == 0 || ids.elements() == 0 {
+                return Ok(self.clone());
+            }
+            let flat = ids.flat_places(self.shape(), place)?.flatten();
+            let x = self.movedim(place as isize, -1);
+            let sizes = x.shape().to_vec();
+            let rows = source.movedim(place as isize, -1).flatten();
+            let (count, given) = (self.elements() as i32, ids.elements());
+            // Sorted with the ids of its places, each element of the result comes right behind the ids of
+            // its own place, because those were first.
+            let own = Tensor::arange(self.runtime(), 0, count, 1);
+            let order = Tensor::cat(&[&flat, &own], 0)?.argsort(0, false);
+            let before = order.argsort(0, false).narrow(0, given..).cast(DType::I32).sub(1);
+            let last = order.gather(0, &before).cast(DType::I32);
+            let is_written = before
+                .ge(0)
+                .logical_and(last.lt(given as i32))
+                .logical_and(flat.gather(0, &last).eq(&own));
+            let written = is_written.select(rows.gather(0, &last), x.flatten());
+            written.check()?;
+            Ok(written.reshape(sizes).movedim(-1, place as isize))
+        })
+    }
+
+    /// Checks that ids and a source have one shape, which fits this tensor on all axes but one;
+    /// returns that axis.
+    fn fitting(&self, axis: isize, ids: &Tensor, source: &Tensor) -> Result<usize, Error> {
+        let place = self.axis(axis)?;
+        ids.check()?;
+        source.check()?;
+        let fits = |(i, (a, b)): (usize, (&usize, &usize))| i == place || a == b;
+        let mut sizes = self.shape().iter().zip(ids.shape()).enumerate();
+        let same = self.rank() == ids.rank() && source.shape() == ids.shape();
+        if same && sizes.all(fits) {
+            return Ok(place);
+        }
+        let (a, b, c) = (self.dims(), ids.dims(), source.dims());
+        Err(Error::invalid(format!("ids {b} and a source {c} do not fit {a} but for axis {place}")))
     }
 
     /// Returns, for ids along axis `place` of a tensor of this shape, their places among its

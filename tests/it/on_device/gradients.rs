@@ -98,6 +98,10 @@ fn elementwise() -> Vec<Rule> {
         Rule("atan2", &[&[7], &[7]], (0.3, 2.0), |x| x[0].neg().atan2(&x[1].neg())),
         Rule("sort", &[&[2, 5]], ANY, |x| x[0].sort(1, true).mul(&x[0])),
         Rule("median", &[&[2, 4]], ANY, |x| x[0].median(1)),
+        Rule("scatter", &[&[2, 3], &[2, 2]], ANY, |x| {
+            let ids = Tensor::from_vec(x[0].runtime(), vec![2, 2, 0, 5], [2, 2]);
+            x[0].scatter(1, &ids, &x[1]).square()
+        }),
         Rule("erf", &[&[5]], ANY, |x| x[0].erf()),
         Rule("sigmoid", &[&[5]], ANY, |x| x[0].sigmoid()),
         Rule("silu", &[&[5]], ANY, |x| x[0].silu()),

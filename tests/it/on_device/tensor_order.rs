@@ -209,6 +209,29 @@ fn inverse_functions_are_those_of_std() {
 }
 
 #[test]
+fn elements_are_written_by_ids() {
+    on_each(|rt| {
+        let x = Tensor::arange(rt, 0.0, 6.0, 1.0).reshape([2, 3]);
+        // One place twice, one outside of the axis on either side.
+        let ids = Tensor::from_vec(rt, vec![2, 2, 0, -1, 3, 1], [2, 3]);
+        let source = Tensor::arange(rt, 10.0, 16.0, 1.0).reshape([2, 3]);
+        close(&x.scatter(1, &ids, &source), &[12.0, 1.0, 11.0, 3.0, 15.0, 5.0]);
+        let ids = Tensor::from_vec(rt, vec![1_u32, 0, 1], [1, 3]);
+        let row = source.narrow(0, ..1);
+        close(&x.scatter(0, &ids, &row), &[0.0, 11.0, 2.0, 10.0, 4.0, 12.0]);
+        let ints = Tensor::from_vec(rt, vec![1_i32, 2, 3], [3]);
+        let ids = Tensor::from_vec(rt, vec![0, 0], [2]);
+        let y = ints.scatter(0, &ids, &Tensor::from_vec(rt, vec![-8_i32, -9], [2]));
+        assert_eq!(y.to_vec::<i32>().unwrap(), [-9, 2, 3]);
+        // A permutation undoes a lookup.
+        let order = Tensor::permutation(rt, 3000, 5);
+        let values = Tensor::rand(rt, [3000], 1);
+        let back = values.zeros_like().scatter(0, &order, &values.gather(0, &order));
+        assert_eq!(back.to_vec::<f32>().unwrap(), values.to_vec::<f32>().unwrap());
+    });
+}
+
+#[test]
 fn the_mean_of_nothing_is_no_number() {
     on_each(|rt| {
         let device = rt.device().profile().id();
@@ -263,6 +286,7 @@ fn errors_name_the_called_function() {
         (x.cast(DType::I32).median(0), "median at ", "i32"),
         (Tensor::zeros(&rt, [2, 0]).median(1), "median at ", "[2, 0]"),
         (x.conv1d(&x, Conv1d::default()), "conv1d at ", "[2, 3]"),
+        (x.scatter(0, &x.cast(DType::I32), &image), "scatter at ", "[1, 2, 3, 3]"),
         (image.conv_transpose2d(&x, Conv2d::default(), (0, 0)), "conv_transpose2d at ", "[2, 3]"),
         (
             image.conv_transpose2d(&image.reshape([2, 1, 3, 3]), Conv2d::default(), (1, 0)),
