@@ -212,6 +212,9 @@ impl<'a> Body<'a> {
             (BinaryOp::Max, DType::F32) => self.call(EXTREMA, "max_f32", &both),
             (BinaryOp::Min, _) => format!("min({both})"),
             (BinaryOp::Max, _) => format!("max({both})"),
+            // Compilers take a float for equal to itself.
+            (BinaryOp::Eq, DType::F32) if a == b => format!("!{}", self.call(EXTREMA, "is_nan", a)),
+            (BinaryOp::Ne, DType::F32) if a == b => self.call(EXTREMA, "is_nan", a),
             (BinaryOp::Eq, _) => format!("{a} == {b}"),
             (BinaryOp::Ne, DType::I32 | DType::U32 | DType::Bool) => format!("{a} != {b}"),
             // naga writes `!=` of floats as SPIR-V's ordered comparison, which is false for NaN.
