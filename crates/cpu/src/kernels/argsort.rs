@@ -1,4 +1,4 @@
-//! `argsort`: the columns of each row in the order of their elements.
+//! `argsort`: the columns of each row in the order of their elements; `argsort_merge` joins runs.
 
 use super::top_k::ordered;
 use crate::call::{Call, extent, volume};
@@ -42,6 +42,47 @@ pub(super) fn argsort(call: &Call<'_>) -> Result<()> {
                 entries.sort_unstable();
                 for (y, entry) in y.iter_mut().zip(&entries) {
                     *y = f32::from_bits(*entry as u32);
+                }
+            }
+        }
+    });
+    Ok(())
+}
+
+/// Merges each pair of neighbouring runs of `run` columns, which are in the order of `argsort`.
+pub(super) fn argsort_merge(call: &Call<'_>) -> Result<()> {
+    let [rows, cols, run, order, x_offset, x_stride, ids_offset, y_offset] = call.words()?;
+    let out = call.output(y_offset, volume(&[rows, cols]))?;
+    let x = call.input::<u32>(0, x_offset, extent(&[(rows, x_stride), (cols, 1)]), &out)?;
+    let ids = call.input::<u32>(1, ids_offset, volume(&[rows, cols]), &out)?;
+    if out.len() == 0 {
+        return Ok(());
+    }
+    if run == 0 {
+        return Err(Error::invalid("runs of 0 columns"));
+    }
+    call.context.pool.split(rows, (2 << 10) / cols + 1, 1, |range| {
+        for row in range {
+            let x = &x[row * x_stride..][..cols];
+            let ids = &ids[row * cols..][..cols];
+            // SAFETY: this row of y belongs to this chunk alone.
+            let y = unsafe { out.slice(row * cols, cols) };
+            // A column outside of the row, which no run has, counts as the largest.
+            let key = |id: u32| x.get(id as usize).map_or(u32::MAX, |bits| sort_key(*bits, order));
+            let pair = run.saturating_mul(2);
+            for (ids, y) in ids.chunks(pair).zip(y.chunks_mut(pair)) {
+                let (mut a, mut b) = ids.split_at(run.min(ids.len()));
+                for y in y {
+                    // Of equals those of the first run come first.
+                    let first = match (a.first(), b.first()) {
+                        (Some(a), Some(b)) => key(*a) <= key(*b),
+                        (a, _) => a.is_some(),
+                    };
+                    let from = if first { &mut a } else { &mut b };
+                    if let Some((id, rest)) = from.split_first() {
+                        *y = f32::from_bits(*id);
+                        *from = rest;
+                    }
                 }
             }
         }

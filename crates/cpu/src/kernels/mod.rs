@@ -46,6 +46,8 @@ pub(super) fn find(name: &str) -> Option<KernelFn> {
         // Not in a browser's module for language models.
         #[cfg(any(not(target_arch = "wasm32"), feature = "interpret"))]
         "argsort" => argsort::argsort,
+        #[cfg(any(not(target_arch = "wasm32"), feature = "interpret"))]
+        "argsort_merge" => argsort::argsort_merge,
         "delta_rule" => delta::delta_rule,
         "expert_matvec_*" => experts::expert_matvec,
         "norm_rms" => norm::norm_rms,
