@@ -23,12 +23,14 @@ impl Tensor {
     /// elements came from.
     ///
     /// ```
-    /// # use warploom::{Runtime, tensor::Tensor};
-    /// # let runtime = Runtime::builder().device("cpu").build()?;
+    /// # use warploom::{Runtime, Tensor};
+    /// # fn main() -> warploom::Result<()> {
+    /// let runtime = Runtime::auto()?;
     /// let x = Tensor::from_vec(&runtime, vec![3.0_f32, 1.0, 2.0], [3]);
     /// assert_eq!(x.sort(0, false).to_vec::<f32>()?, [1.0, 2.0, 3.0]);
     /// assert_eq!(x.argsort(0, true).to_vec::<u32>()?, [0, 2, 1]);
-    /// # Ok::<(), warploom::Error>(())
+    /// # Ok(())
+    /// # }
     /// ```
     #[track_caller]
     pub fn sort(&self, axis: isize, descending: bool) -> Tensor {
