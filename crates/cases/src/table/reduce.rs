@@ -55,10 +55,10 @@ fn integers(table: &mut Vec<Case>) {
             let x = b.input("x", Shape::new(dims), Data::I32(values));
             let y = b.op(reduce.clone(), &[x]);
             table.push(b.done(y));
-            // The least of nothing has all bits set, as memory that was never written may have.
-            if op == ReduceOp::Min && count == 0 {
-                continue;
-            }
+            // The least of nothing has all bits set, as memory that was never written may have: of
+            // one element instead.
+            let dims = if op == ReduceOp::Min { dims.map(|n| n.max(1)) } else { dims };
+            let count = dims.iter().product::<u64>() as u32;
             let mut b = Build::new(name("u32"));
             let x = b.input("x", Shape::new(dims), Data::U32((1..=count).map(scattered).collect()));
             let y = b.op(reduce, &[x]);
