@@ -146,24 +146,13 @@ impl Engine for IntegerReduce {
             return Err(crate::Error::invalid(format!("{} is not a reduction", query.op.name())));
         };
         let Parts { x, outer, len, inner } = parts(&query.operands[0], axes, out)?;
-        let signed = x.dtype == DType::I32;
+        // The words for u32 follow those for i32.
+        let unsigned = if x.dtype == DType::U32 { 2 } else { 0 };
         let kind = match op {
             ReduceOp::Sum => 0,
             ReduceOp::Prod => 1,
-            ReduceOp::Max => {
-                if signed {
-                    2
-                } else {
-                    4
-                }
-            }
-            ReduceOp::Min => {
-                if signed {
-                    3
-                } else {
-                    5
-                }
-            }
+            ReduceOp::Max => 2 + unsigned,
+            ReduceOp::Min => 3 + unsigned,
             ReduceOp::Mean => {
                 return Err(crate::Error::invalid(format!("{}: a mean of integers", query.label)));
             }
