@@ -348,7 +348,7 @@ fn a_spec_is_read_from_metadata() {
 /// merges must not give the token.
 #[test]
 fn an_end_that_merges_spell_is_not_made_by_them() {
-    for name in ["</s>", "<|im_end|>", "[PAD]"] {
+    for name in ["</s>", "<|endoftext|>", "[PAD]"] {
         for kind in [1, 3, 4, 5] {
             let mut spec = spec();
             let mut merges = Vec::new();
