@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::compile::{Kernel, Layout, LayoutKey};
-use super::faults::{Faults, Scopes, convert};
+use super::faults::{Faults, Scopes};
 use super::prepare::Prepared;
 use super::profile;
 use super::timing::Queries;
@@ -152,7 +152,7 @@ impl WebGpuDevice {
         // In a browser the answer is a promise: an error reaches `wait` through the record.
         if let Some(Some(error)) = scopes.and_then(|scopes| poll_once(scopes.close())) {
             let have = if left == u64::MAX { 0 } else { left };
-            return Err(convert(error, &what(), Some((bytes, have))));
+            return Err(self.error_of(error, &what(), Some((bytes, have))));
         }
         self.faults.check_lost()?;
         let (index, generation) = state.buffers.insert(Buffer { gpu, bytes });

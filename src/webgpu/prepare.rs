@@ -8,7 +8,7 @@ use smallvec::SmallVec;
 use super::bind::bind_group;
 use super::compile::Kernel;
 use super::device::{State, WebGpuDevice};
-use super::faults::{Scopes, convert};
+use super::faults::Scopes;
 use super::timing::MAX_TIMESTAMPS;
 use crate::base::platform::{BROWSER, poll_once};
 use crate::error::{Error, Result};
@@ -82,7 +82,7 @@ impl WebGpuDevice {
         let failed = scopes.and_then(|scopes| poll_once(scopes.close())).flatten();
         let prepared = prepared?;
         if let Some(error) = failed {
-            return Err(convert(error, &format!("recording {:?}", work.label), None));
+            return Err(self.error_of(error, &format!("recording {:?}", work.label), None));
         }
         self.faults.check_lost()?;
         let (index, generation) = state.prepared.insert(prepared);

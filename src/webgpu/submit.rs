@@ -1,7 +1,7 @@
 //! Second phase of a submit: encodes all work with one encoder. Encoding itself cannot fail.
 
 use super::device::{Buffer, State, WebGpuDevice};
-use super::faults::{Scopes, convert};
+use super::faults::Scopes;
 use super::prepare::{Group, Prepared};
 use super::resolve::Submission;
 use super::timing::{MAX_TIMESTAMPS, Queries, TIMESTAMP_BYTES};
@@ -65,11 +65,8 @@ impl WebGpuDevice {
         let errors = match poll_once(&mut errors) {
             Some(None) => None,
             Some(Some(error)) => {
-                // A destroyed device reports it when polled.
-                let _ = self.poll(wgpu::PollType::Poll)?;
-                self.faults.check_lost()?;
                 let id = self.profile.id();
-                return Err(convert(error, &format!("a submit on {id}"), None));
+                return Err(self.error_of(error, &format!("a submit on {id}"), None));
             }
             None => Some(errors),
         };

@@ -27,6 +27,8 @@ const KEPT: usize = 1 << 16;
 /// Time that a wait spins before it blocks, unless the device is the CPU. A blocking wait costs
 /// about 20 us more, which matters for the short submits of decoding.
 const SPIN: Duration = Duration::from_micros(200);
+/// Longest time that a failed call waits for the queue, after which a device reports its loss.
+const LOSS: Duration = Duration::from_secs(1);
 
 impl State {
     /// Keeps a submit until it is waited for; returns the one evicted for it, if any.
@@ -40,7 +42,10 @@ impl State {
 impl WebGpuDevice {
     pub(super) async fn wait_for(&self, ticket: Ticket) -> Result<Completion> {
         // An error of another call is returned first and leaves the ticket for another wait.
-        self.faults.take()?;
+        if let Err(error) = self.faults.take() {
+            self.check_loss()?;
+            return Err(error);
+        }
         self.check_earlier(ticket).await?;
         let pending = self.take_pending(ticket)?;
         let Pending { index, errors, mut readback, timestamps, .. } = pending;
@@ -85,7 +90,7 @@ impl WebGpuDevice {
         match error {
             Some(error) => {
                 let what = format!("submit {ticket} on {}", self.profile.id());
-                Err(convert(error, &what, None))
+                Err(self.error_of(error, &what, None))
             }
             None => Ok(()),
         }
@@ -159,6 +164,29 @@ impl WebGpuDevice {
         }
         // Polls once more: a destroyed device reports it once its queue is empty.
         self.poll(wgpu::PollType::Poll).map(|_| ())
+    }
+
+    /// Returns an error if the device is lost, also if it has not reported that yet: a destroyed device
+    /// reports it when it is polled and its queue is empty, and until then each of its calls is only
+    /// invalid.
+    pub(super) fn check_loss(&self) -> Result<()> {
+        self.faults.check_lost()?;
+        if !BROWSER {
+            let _ = self.poll(wgpu::PollType::Wait { submission_index: None, timeout: Some(LOSS) })?;
+            let _ = self.poll(wgpu::PollType::Poll)?;
+        }
+        self.faults.check_lost()
+    }
+
+    /// Returns the error of a wgpu call: the loss of the device, if it is lost. `what` names the failed
+    /// action; `memory` is the needed and the available bytes, if known.
+    pub(super) fn error_of(
+        &self,
+        error: wgpu::Error,
+        what: &str,
+        memory: Option<(u64, u64)>,
+    ) -> Error {
+        self.check_loss().err().unwrap_or_else(|| convert(error, what, memory))
     }
 
     /// Polls the device. wgpu panics there if the driver fails; such a panic becomes a device loss.

@@ -325,12 +325,16 @@ impl Engine {
             }
         };
         let mut session = session;
-        let measured = measure(&mut session);
-        if measured.is_err() {
+        let mut measured = measure(&mut session);
+        if let Err(error) = &measured {
             // The device may be lost, which only steps of a session notice: it is opened again.
+            let is_lost = error.is_device_lost();
             drop(session);
             self.runtime = self.place.runtime()?;
             session = self.session(1, &mut |_, _| {})?;
+            if is_lost {
+                measured = measure(&mut session);
+            }
         }
         self.chat(session)?;
         measured

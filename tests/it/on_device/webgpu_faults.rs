@@ -140,3 +140,26 @@ fn a_lost_device_says_so_every_time() {
     // Another device of the machine is not touched by it.
     assert_works(&*open(OpenOptions::default()).unwrap());
 }
+
+/// Also before the device reported its loss.
+#[test]
+fn whatever_is_asked_first_of_a_lost_device_finds_the_loss() {
+    for first in 0..3 {
+        let Some((gpu, _queue, device)) = shared() else { return };
+        let range = floats(&*device, &[5.0; 64]);
+        let mut work = Recording::default();
+        let y = work.slot("y", 256);
+        download(&mut work, part(y, 0, 256));
+        let prepared = device.prepare(&work, &[Some(range)]).unwrap();
+        gpu.destroy();
+        let error = match first {
+            0 => device.alloc(256, Usage::State).map(drop).unwrap_err(),
+            1 => block_on(device.compile(&affine())).unwrap_err(),
+            _ => match device.submit(&[(prepared, Args::default())]) {
+                Ok(ticket) => block_on(device.wait(ticket)).map(drop).unwrap_err(),
+                Err(error) => error,
+            },
+        };
+        assert!(error.is_device_lost(), "{first}: {error:?}");
+    }
+}
