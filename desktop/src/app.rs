@@ -22,7 +22,7 @@ use crate::host::Host;
 use crate::kernels::KernelsPanel;
 use crate::look;
 use crate::models::{Models, place};
-use crate::notice::Notice;
+use crate::notice::{Failure, Kind, Notice};
 use crate::panel::PanelName;
 use crate::playground::Playground;
 use crate::prefs;
@@ -63,6 +63,8 @@ pub struct App {
     pub(crate) loaded: Option<Loaded>,
     /// The model that is being loaded, with the bytes uploaded so far and all.
     pub(crate) loading: Option<(Source, u64, u64)>,
+    /// Whether the embedded model is loaded in the place of one that did not load.
+    pub(crate) fell_back: bool,
     pub(crate) models: Models,
     pub(crate) chat: Chat,
     pub(crate) devices: DevicesPanel,
@@ -86,6 +88,21 @@ fn data_folder() -> Result<PathBuf, Error> {
     Ok(strategy.data_dir().join("warploom").join("desktop"))
 }
 
+/// Reads the settings of a folder; those that cannot be read are set aside.
+fn settings_of(folder: &Path, notice: &mut Notice) -> Settings {
+    let path = folder.join("settings.json");
+    Settings::load(&path).unwrap_or_else(|error| {
+        let mut failure = Failure::from(error);
+        failure.kind = Kind::Settings;
+        failure.message += &match Settings::set_aside(&path) {
+            Ok(aside) => format!("\nIt was renamed to {}", aside.display()),
+            Err(error) => format!("\n{error}"),
+        };
+        notice.show(failure);
+        Settings::default()
+    })
+}
+
 impl App {
     /// Opens the window's contents, and begins to load the model.
     ///
@@ -100,20 +117,18 @@ impl App {
         look::install(&ctx);
         let folder = options.folder.map_or_else(data_folder, Ok)?;
         let mut notice = Notice::default();
-        let mut settings = Settings::load(&folder.join("settings.json")).unwrap_or_else(|error| {
-            notice.show(error.into());
-            Settings::default()
-        });
+        let mut settings = settings_of(&folder, &mut notice);
         let saved = settings.clone();
         if options.device.is_some() {
             settings.device = options.device;
         }
-        let (chat, failures) = Chat::new(Store::new(folder.join("conversations")));
-        failures.into_iter().for_each(|failure| notice.show(failure));
+        let (chat, failure) = Chat::new(Store::new(folder.join("conversations")));
+        failure.into_iter().for_each(|failure| notice.show(failure));
         let no_thread = |e| Error::io("cannot start a thread", e);
         let gallery = graphics.map(|state| Gallery::new(state, ctx.clone())).transpose();
         let gallery = gallery.map_err(no_thread)?;
-        let playground = Playground::new(ctx.clone()).map_err(no_thread)?;
+        let playground =
+            Playground::new(ctx.clone(), folder.join("packs")).map_err(no_thread)?;
         let worker = Worker::start(ctx).map_err(no_thread)?;
         worker.send(Command::Detect);
         let model = options.model.or_else(|| settings.model.clone());
@@ -129,6 +144,7 @@ impl App {
             frames: Frames::since(options.started),
             loaded: None,
             loading: Some((source, 0, 0)),
+            fell_back: false,
             models: Models::new(options.hub),
             chat,
             devices: DevicesPanel::default(),
@@ -249,6 +265,7 @@ impl App {
     /// Begins to load a model.
     pub(crate) fn begin_loading(&mut self, source: Source) {
         self.notice.clear();
+        self.fell_back = false;
         self.loading = Some((source, 0, 0));
     }
 
@@ -353,7 +370,8 @@ impl App {
                         let (failure, opened) = gallery.ui(ui);
                         failure.into_iter().for_each(|failure| host.notice.show(failure));
                         if let Some(texts) = opened {
-                            panels.playground.open_texts(texts);
+                            // With the changes that the user made to it.
+                            panels.playground.open(&texts.name);
                             return Next::Panel(PanelName::Playground);
                         }
                     }
@@ -398,7 +416,9 @@ impl App {
         self.frames.begin(Instant::now(), self.chat.is_answering());
         self.receive();
         self.models.receive(ctx, &self.worker, &self.settings, &mut self.notice);
-        self.playground.receive(ctx);
+        if let Some(failure) = self.playground.receive(ctx) {
+            self.notice.show(failure);
+        }
         self.apply(ctx);
         self.advance(ctx);
         if self.frames.is_on() {
@@ -447,6 +467,7 @@ impl eframe::App for App {
     }
 
     fn on_exit(&mut self) {
+        self.with(|panels, host| panels.chat.on_exit(host));
         // A panic of another part must not lose what the user chose.
         if self.settings != self.saved
             && let Err(error) = self.settings.save(&self.folder.join("settings.json"))

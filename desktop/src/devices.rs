@@ -10,6 +10,9 @@ use crate::models::place;
 use crate::notice::Failure;
 use crate::worker::{Command, Devices, FoundDevice};
 
+/// Width in points below which a device has one fact a row.
+const NARROW: f32 = 720.0;
+
 /// The panel of devices.
 #[derive(Default)]
 pub struct DevicesPanel {
@@ -159,11 +162,18 @@ fn card(ui: &mut Ui, device: &FoundDevice, host: &Host<'_>) -> bool {
             device.reason,
             if device.selected { "; the default" } else { "" }
         ));
-        Grid::new(&id).num_columns(4).spacing([22.0, 3.0]).show(ui, |ui| {
-            for pair in facts(profile).chunks(2) {
-                for (name, value) in pair {
+        let facts = facts(profile);
+        let columns = if ui.available_width() < NARROW { 1 } else { 2 };
+        // Beside the names.
+        let width = ui.available_width() / columns as f32 - 180.0;
+        Grid::new(&id).num_columns(2 * columns).spacing([22.0, 3.0]).show(ui, |ui| {
+            for row in facts.chunks(columns) {
+                for (name, value) in row {
                     ui.weak(*name);
-                    ui.label(value);
+                    ui.scope(|ui| {
+                        ui.set_max_width(width);
+                        ui.add(egui::Label::new(value).wrap());
+                    });
                 }
                 ui.end_row();
             }

@@ -20,6 +20,8 @@ pub(crate) struct Drive {
     failed: Arc<Mutex<Option<String>>>,
     /// Receives the picture that was asked for.
     picture: Option<Receiver<Arc<ColorImage>>>,
+    /// Whether the pack of this step runs.
+    runs: bool,
 }
 
 /// What a step needs before the next one.
@@ -31,7 +33,7 @@ enum Done {
 impl Drive {
     /// Creates the runner of a script, if there is one. `failed` receives the reason of a failure.
     pub(crate) fn new(script: Option<Script>, failed: Arc<Mutex<Option<String>>>) -> Drive {
-        Drive { script, failed, picture: None }
+        Drive { script, failed, picture: None, runs: false }
     }
 
     /// Returns whether a script runs.
@@ -185,8 +187,18 @@ impl App {
             Step::Pack(name) => playground.open(name),
             Step::Edit(old, new) => playground.replace(old, new),
             Step::Run(device) => {
-                playground.run(vec![device.clone()]);
-                true
+                if !std::mem::replace(&mut self.drive.runs, true) {
+                    playground.run(vec![device.clone()]);
+                }
+                if playground.is_busy() {
+                    return Ok(Done::Later);
+                }
+                self.drive.runs = false;
+                let failed = playground.timed().iter().find_map(|timed| {
+                    let why = timed.result.as_ref().err()?;
+                    Some(format!("run {}: {why}", timed.device))
+                });
+                return failed.map_or(Ok(Done::Now), Err);
             }
             _ if playground.is_busy() => return Ok(Done::Later),
             _ => true,

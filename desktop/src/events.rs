@@ -1,9 +1,9 @@
 //! What the window does with the events of the worker.
 
 use crate::app::App;
-use crate::engine::Source;
+use crate::engine::{Place, Source};
 use crate::notice::Failure;
-use crate::worker::{Event, Loaded};
+use crate::worker::{Command, Event, Loaded};
 
 impl App {
     /// Gives the worker's events to the panels.
@@ -33,6 +33,8 @@ impl App {
                 self.loading = None;
                 if !kept {
                     self.loaded = None;
+                    self.forget_model();
+                    self.fall_back();
                 }
                 return Some(failure);
             }
@@ -70,9 +72,23 @@ impl App {
         None
     }
 
+    /// Loads the embedded model on the best device: the wanted model did not load, and without one
+    /// nothing can be asked.
+    fn fall_back(&mut self) {
+        if std::mem::replace(&mut self.fell_back, true) {
+            return;
+        }
+        let place = Place { exact: self.settings.exact, ..Place::default() };
+        self.worker.send(Command::Load(Source::Embedded, place));
+        self.loading = Some((Source::Embedded, 0, 0));
+    }
+
     fn on_loaded(&mut self, loaded: Loaded) {
         self.loading = None;
+        let served = self.serve.address();
         match &loaded.source {
+            // The user's choice stays, for the next start.
+            _ if std::mem::take(&mut self.fell_back) => {}
             Source::Embedded => self.settings.model = None,
             Source::File(path) => {
                 self.settings.remember(path);
@@ -81,6 +97,9 @@ impl App {
         }
         self.loaded = Some(loaded);
         self.forget_model();
+        if let Some(address) = served {
+            self.with(|panels, host| panels.serve.start(address.port(), host));
+        }
     }
 
     /// Forgets what was measured of the model before.

@@ -1,13 +1,14 @@
 //! Conversations, each a JSON file in one folder.
 
 use std::fs;
+use std::hash::{DefaultHasher, Hasher};
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde::{Deserialize, Serialize};
 use warploom::{Error, Result};
 
-/// Largest file that is read as a conversation, in bytes.
+/// Largest file of text that is read, in bytes.
 const MAX_BYTES: u64 = 64 << 20;
 /// Longest title in characters.
 const TITLE: usize = 40;
@@ -37,6 +38,18 @@ pub struct Conversation {
     pub title: Option<String>,
     /// The messages.
     pub messages: Vec<Message>,
+    /// Hash of the file as it was last read or written; `None` if it has none.
+    #[serde(skip)]
+    pub on_disk: Option<u64>,
+}
+
+/// How a conversation was saved.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Saved {
+    /// Into its file.
+    InPlace,
+    /// Into a new file, with a new id: another program changed its own one meanwhile.
+    AsCopy,
 }
 
 impl Conversation {
@@ -111,16 +124,29 @@ impl Store {
     }
 
     /// Writes a conversation, and sets the time of its change. A file that exists is replaced only
-    /// after the new one is complete.
+    /// after the new one is complete, and only if it is as this program knows it: what another program
+    /// wrote into it is kept, and the conversation goes into a new file.
     ///
     /// # Errors
     /// Io, with the path.
-    pub fn save(&self, conversation: &mut Conversation) -> Result<()> {
+    pub fn save(&self, conversation: &mut Conversation) -> Result<Saved> {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         conversation.changed = now.as_secs();
         let text = serde_json::to_string_pretty(conversation)
             .map_err(|e| Error::invalid(format!("conversation {}: {e}", conversation.id)))?;
-        write(&self.path(&conversation.id), &text)
+        let path = self.path(&conversation.id);
+        let there = fs::read(&path).ok().map(|bytes| hash(&bytes));
+        let is_known = there.is_none() || there == conversation.on_disk;
+        let path = match is_known {
+            true => path,
+            false => {
+                conversation.id = self.create().id;
+                self.path(&conversation.id)
+            }
+        };
+        write(&path, &text)?;
+        conversation.on_disk = Some(hash(text.as_bytes()));
+        Ok(if is_known { Saved::InPlace } else { Saved::AsCopy })
     }
 
     /// Deletes the file of a conversation, if it has one.
@@ -175,17 +201,36 @@ pub fn write(path: &Path, text: &str) -> Result<()> {
     })
 }
 
-fn read(path: &Path) -> Result<Conversation> {
+/// Reads a file of text.
+///
+/// # Errors
+/// Io, with the path; invalid if it is no regular file, whose reading might never end, or too large.
+pub fn read_text(path: &Path) -> Result<String> {
     let io = |e| Error::io(format!("cannot read {}", path.display()), e);
-    let bytes = fs::metadata(path).map_err(io)?.len();
+    let found = fs::metadata(path).map_err(io)?;
+    if !found.is_file() {
+        return Err(Error::invalid(format!("{}: not a regular file", path.display())));
+    }
+    let bytes = found.len();
     if bytes > MAX_BYTES {
         let text = format!("{}: {bytes} bytes, at most {MAX_BYTES} are read", path.display());
         return Err(Error::invalid(text));
     }
-    let text = fs::read_to_string(path).map_err(io)?;
+    fs::read_to_string(path).map_err(io)
+}
+
+fn hash(bytes: &[u8]) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    hasher.write(bytes);
+    hasher.finish()
+}
+
+fn read(path: &Path) -> Result<Conversation> {
+    let text = read_text(path)?;
     let mut conversation: Conversation = serde_json::from_str(&text)
         .map_err(|e| Error::invalid(format!("{}: {e}", path.display())))?;
     conversation.id = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+    conversation.on_disk = Some(hash(text.as_bytes()));
     Ok(conversation)
 }
 
@@ -240,6 +285,44 @@ mod tests {
         let (all, errors) = store.load();
         assert_eq!((all.len(), errors.len()), (1, 1));
         assert!(errors[0].to_string().contains("1.json"), "{}", errors[0]);
+        fs::remove_dir_all(folder).unwrap();
+    }
+
+    #[test]
+    fn what_another_program_wrote_is_kept() {
+        let folder = folder("two");
+        let store = Store::new(&folder);
+        let mut mine = store.create();
+        assert_eq!(store.save(&mut mine).unwrap(), Saved::InPlace);
+        let mut other = store.load().0.remove(0);
+        let said = |text: &str| Message { user: true, text: text.into(), stats: String::new() };
+        other.messages.push(said("other"));
+        assert_eq!(store.save(&mut other).unwrap(), Saved::InPlace);
+        mine.messages.push(said("mine"));
+        assert_eq!(store.save(&mut mine).unwrap(), Saved::AsCopy);
+        assert_ne!(mine.id, other.id);
+        assert_eq!(store.save(&mut mine).unwrap(), Saved::InPlace);
+        let mut texts: Vec<String> =
+            store.load().0.iter().map(|c| c.messages[0].text.clone()).collect();
+        texts.sort();
+        assert_eq!(texts, ["mine", "other"]);
+        // What was deleted elsewhere is written again.
+        store.delete(&mine).unwrap();
+        assert_eq!(store.save(&mut mine).unwrap(), Saved::InPlace);
+        fs::remove_dir_all(folder).unwrap();
+    }
+
+    /// Nobody writes into it, so that reading would never end.
+    #[test]
+    #[cfg(unix)]
+    fn a_pipe_is_not_read() {
+        let folder = folder("pipe");
+        fs::create_dir_all(&folder).unwrap();
+        let made = std::process::Command::new("mkfifo").arg(folder.join("1.json")).status();
+        assert!(made.unwrap().success());
+        let (all, errors) = Store::new(&folder).load();
+        assert_eq!((all.len(), errors.len()), (0, 1));
+        assert!(errors[0].to_string().contains("not a regular file"), "{}", errors[0]);
         fs::remove_dir_all(folder).unwrap();
     }
 

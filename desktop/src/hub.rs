@@ -127,7 +127,7 @@ impl HubPanel {
                     Progress::Retry(why, _) => Report::Retry(why.to_owned()),
                 });
             });
-            report(Report::Done(done.map_err(Failure::from)));
+            report(Report::Done(done.map_err(Failure::of_download)));
         });
         if failure.is_some() {
             self.download = None;

@@ -18,6 +18,22 @@ pub enum Kind {
     DeviceLost,
     /// A file could not be read or written.
     Io,
+    /// A file or a folder is not there.
+    NotFound,
+    /// The user may not read or write a file.
+    Denied,
+    /// The disk is full.
+    DiskFull,
+    /// Another program listens on the port of the server.
+    PortTaken,
+    /// A download failed.
+    Download,
+    /// Conversations could not be read.
+    Damaged,
+    /// The settings could not be read.
+    Settings,
+    /// Another program changed a conversation, which was saved as a copy.
+    Copied,
     /// A setting or a request that is not possible.
     Invalid,
     /// The thread of the engine panicked.
@@ -42,7 +58,7 @@ impl From<Error> for Failure {
             () if error.is_unsupported() => Kind::Unsupported,
             () if error.is_out_of_memory() => Kind::OutOfMemory,
             () if error.is_device_lost() => Kind::DeviceLost,
-            () if error.is_io() => Kind::Io,
+            () if error.is_io() => kind_of_io(&error),
             () if error.is_invalid() => Kind::Invalid,
             () => Kind::Other,
         };
@@ -56,7 +72,37 @@ impl From<Error> for Failure {
     }
 }
 
+/// Returns the kind of an error of the system.
+fn kind_of_io(error: &Error) -> Kind {
+    use std::io::ErrorKind;
+    let mut source = std::error::Error::source(error);
+    while let Some(cause) = source {
+        if let Some(cause) = cause.downcast_ref::<std::io::Error>() {
+            return match cause.kind() {
+                ErrorKind::NotFound => Kind::NotFound,
+                ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem => Kind::Denied,
+                ErrorKind::StorageFull | ErrorKind::QuotaExceeded => Kind::DiskFull,
+                ErrorKind::AddrInUse => Kind::PortTaken,
+                _ => Kind::Io,
+            };
+        }
+        source = cause.source();
+    }
+    Kind::Io
+}
+
 impl Failure {
+    /// Returns the failure of a download, whose files come through the network.
+    pub fn of_download(error: Error) -> Failure {
+        let failure = Failure::from(error);
+        match failure.kind {
+            Kind::Io | Kind::NotFound | Kind::BadFile => {
+                Failure { kind: Kind::Download, ..failure }
+            }
+            _ => failure,
+        }
+    }
+
     /// Creates a failure from a text.
     pub fn new(kind: Kind, message: impl Into<String>) -> Failure {
         Failure { kind, message: message.into() }
@@ -83,7 +129,37 @@ impl Failure {
             ),
             Kind::Io => (
                 "A file could not be read or written",
-                "It may have been moved, the folder may be protected, or the disk may be full.",
+                "See the details for what the system says.",
+            ),
+            Kind::NotFound => (
+                "A file is not there",
+                "It may have been moved or deleted, or its disk is not connected.",
+            ),
+            Kind::Denied => (
+                "A file could not be read or written",
+                "You have no permission for it, or its disk can only be read.",
+            ),
+            Kind::DiskFull => ("The disk is full", "Free some space, and try again."),
+            Kind::PortTaken => (
+                "The port is taken",
+                "Another program listens on it. Choose another port; 0 takes a free one.",
+            ),
+            Kind::Download => (
+                "The download failed",
+                "Check the connection. What has arrived stays, and the next download goes on from \
+                 there.",
+            ),
+            Kind::Damaged => (
+                "Some conversations could not be read",
+                "Their files stay as they are. The others are in the list.",
+            ),
+            Kind::Settings => (
+                "The settings could not be read",
+                "The defaults are used. The file is kept under another name.",
+            ),
+            Kind::Copied => (
+                "Another program changed this conversation",
+                "Both are kept: this one was saved as a copy.",
             ),
             Kind::Invalid => ("That is not possible", "See the details."),
             Kind::Stopped => {
@@ -134,8 +210,9 @@ impl Notice {
                     });
                 });
                 ui.label(text);
-                // What is invalid is only in the text itself.
-                if *details || failure.kind == Kind::Invalid {
+                // What is wrong is only in the text itself.
+                let needed = [Kind::Invalid, Kind::Damaged, Kind::Settings, Kind::Other];
+                if *details || needed.contains(&failure.kind) {
                     ui.add(
                         egui::Label::new(egui::RichText::new(&failure.message).monospace()).wrap(),
                     );
@@ -161,5 +238,18 @@ mod tests {
         assert!(failure.message.contains("a.json") && failure.message.contains("no space left"));
         let failure = Failure::from(Error::out_of_memory("weights", 10, 4));
         assert_eq!(failure.kind, Kind::OutOfMemory);
+        use std::io::ErrorKind;
+        for (cause, kind) in [
+            (ErrorKind::AddrInUse, Kind::PortTaken),
+            (ErrorKind::StorageFull, Kind::DiskFull),
+            (ErrorKind::PermissionDenied, Kind::Denied),
+            (ErrorKind::NotFound, Kind::NotFound),
+        ] {
+            assert_eq!(Failure::from(Error::io("a", cause.into())).kind, kind);
+        }
+        let broken = Error::io("the hub", ErrorKind::ConnectionRefused.into());
+        assert_eq!(Failure::of_download(broken).kind, Kind::Download);
+        let full = Error::io("the disk", ErrorKind::StorageFull.into());
+        assert_eq!(Failure::of_download(full).kind, Kind::DiskFull);
     }
 }

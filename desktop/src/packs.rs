@@ -1,6 +1,10 @@
 //! The kernel packs in the program: those of the pictures, and examples.
 
+use std::path::Path;
+
 use warploom::kernel::pack::Pack;
+
+use crate::history;
 
 /// A pack as text.
 #[derive(Clone, Copy, Debug)]
@@ -131,6 +135,53 @@ impl Texts {
         }
     }
 
+    fn files(&self) -> Vec<(&str, &str)> {
+        let mut files = vec![("pack.toml", self.manifest.as_str())];
+        files.push((&self.shader.0, &self.shader.1));
+        files.extend(self.reference.iter().map(|(name, text)| (name.as_str(), text.as_str())));
+        files
+    }
+
+    /// Returns the files of a pack with the changes of the user that are kept in a folder.
+    ///
+    /// # Errors
+    /// Io, or invalid, with the path, if a file that is there cannot be read.
+    pub fn kept(pack: &PackText, folder: &Path) -> warploom::Result<Texts> {
+        let mut texts = Texts::of(pack);
+        let read = |name: &str, text: &mut String| {
+            let path = folder.join(pack.name).join(name);
+            if path.exists() {
+                *text = history::read_text(&path)?;
+            }
+            Ok(())
+        };
+        read("pack.toml", &mut texts.manifest)?;
+        read(pack.shader.0, &mut texts.shader.1)?;
+        texts.reference.as_mut().map_or(Ok(()), |(name, text)| read(name, text))?;
+        Ok(texts)
+    }
+
+    /// Keeps the files in a folder, as a pack; or deletes them there if they are those of the program.
+    /// Returns whether they are kept.
+    ///
+    /// # Errors
+    /// Io, with the path.
+    pub fn keep(&self, folder: &Path) -> warploom::Result<bool> {
+        let own = ALL.iter().find(|pack| pack.name == self.name).map(Texts::of);
+        let folder = folder.join(&self.name);
+        if own.as_ref() == Some(self) {
+            for (name, _) in self.files() {
+                let _ = std::fs::remove_file(folder.join(name));
+            }
+            let _ = std::fs::remove_dir(folder);
+            return Ok(false);
+        }
+        for (name, text) in self.files() {
+            history::write(&folder.join(name), text)?;
+        }
+        Ok(true)
+    }
+
     /// Loads the pack.
     ///
     /// # Errors
@@ -180,6 +231,23 @@ mod tests {
                 assert!(right, "{}: {:?}", text.name, row);
             }
         }
+    }
+
+    #[test]
+    fn changes_are_kept_as_a_pack_until_they_are_undone() {
+        let folder = std::env::temp_dir().join(format!("warploom-kept-{}", std::process::id()));
+        let _ = std::fs::remove_dir_all(&folder);
+        let mut texts = Texts::kept(&BLUR, &folder).unwrap();
+        assert_eq!(texts, Texts::of(&BLUR));
+        assert!(!texts.keep(&folder).unwrap());
+        texts.shader.1.push_str("\n// mine\n");
+        assert!(texts.keep(&folder).unwrap());
+        assert_eq!(Texts::kept(&BLUR, &folder).unwrap(), texts);
+        // The command takes the same folder.
+        assert_eq!(Pack::load(folder.join("blur")).unwrap().name(), "blur");
+        assert!(!Texts::of(&BLUR).keep(&folder).unwrap());
+        assert!(!folder.join("blur").exists());
+        std::fs::remove_dir_all(folder).unwrap();
     }
 
     #[test]

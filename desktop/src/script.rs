@@ -61,7 +61,7 @@ pub enum Step {
     Edit(String, String),
     /// `checked`: wait until the pack is checked.
     Checked,
-    /// `run DEVICE`: run the pack.
+    /// `run DEVICE`: run the pack, and wait until it ran; fails if it does not run there.
     Run(String),
     /// `kernel N`: show the details of a kernel of the measurement.
     Kernel(usize),
@@ -114,6 +114,7 @@ impl Step {
     }
 
     fn of(name: &str, rest: &str) -> Result<Step, String> {
+        let is_size = |points: f32| (64.0..=8192.0).contains(&points);
         let wrong = |what: &str| format!("{name} {rest:?}: {what}");
         Ok(match name {
             "panel" => {
@@ -124,10 +125,10 @@ impl Step {
             "size" => {
                 let sizes = rest.split_once('x').map(|(w, h)| (w.parse(), h.parse()));
                 match sizes {
-                    Some((Ok(width), Ok(height))) if width >= 64.0 && height >= 64.0 => {
+                    Some((Ok(width), Ok(height))) if is_size(width) && is_size(height) => {
                         Step::Size(width, height)
                     }
-                    _ => return Err(wrong("sizes are like 1200x800, at least 64")),
+                    _ => return Err(wrong("sizes are like 1200x800, from 64 to 8192")),
                 }
             }
             "theme" => Step::Theme(match rest {
@@ -276,6 +277,8 @@ mod tests {
             ("dance", "line 2: there is no step \"dance\""),
             ("panel cellar", "panels are chat, "),
             ("size 9", "sizes are like"),
+            ("size infxinf", "sizes are like"),
+            ("size 1e9x100", "sizes are like"),
             ("send it", "takes nothing"),
             ("type", "needs a value"),
             ("tokens many", "a number is needed"),

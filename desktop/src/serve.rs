@@ -34,11 +34,19 @@ impl ServePanel {
 
     /// Switches the server.
     pub fn switch(&mut self, host: &Host<'_>) {
+        match self.address {
+            None => self.start(host.settings.port, host),
+            Some(_) => {
+                self.changing = true;
+                host.worker.send(Command::EndServer);
+            }
+        }
+    }
+
+    /// Starts the server on a port.
+    pub fn start(&mut self, port: u16, host: &Host<'_>) {
         self.changing = true;
-        host.worker.send(match self.address {
-            None => Command::Serve(host.settings.port),
-            Some(_) => Command::EndServer,
-        });
+        host.worker.send(Command::Serve(port));
     }
 
     /// Draws the panel.

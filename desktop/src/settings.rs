@@ -134,16 +134,30 @@ impl Settings {
     /// # Errors
     /// Io or invalid, with the path, if the file cannot be read.
     pub fn load(path: &Path) -> Result<Settings> {
-        let text = match fs::read_to_string(path) {
-            Ok(text) => text,
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-                return Ok(Settings::default());
-            }
-            Err(error) => return Err(Error::io(format!("cannot read {}", path.display()), error)),
-        };
+        if !path.try_exists().unwrap_or(true) {
+            return Ok(Settings::default());
+        }
+        let text = history::read_text(path)?;
         let read: Settings = serde_json::from_str(&text)
             .map_err(|e| Error::invalid(format!("{}: {e}", path.display())))?;
         Ok(read.within_limits())
+    }
+
+    /// Renames a file of settings that could not be read, so that the next one does not replace it.
+    /// Returns its new path.
+    ///
+    /// # Errors
+    /// Io, with the path.
+    pub fn set_aside(path: &Path) -> Result<PathBuf> {
+        let mut aside = path.with_file_name("settings-unread.json");
+        let mut number = 1;
+        while aside.exists() {
+            number += 1;
+            aside.set_file_name(format!("settings-unread-{number}.json"));
+        }
+        fs::rename(path, &aside)
+            .map_err(|e| Error::io(format!("cannot rename {}", path.display()), e))?;
+        Ok(aside)
     }
 
     /// Writes the settings.

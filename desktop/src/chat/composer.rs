@@ -6,6 +6,9 @@ use super::Chat;
 use crate::host::Host;
 use crate::look;
 
+/// Height from which on the message field scrolls, in points.
+const HIGHEST: f32 = 180.0;
+
 impl Chat {
     pub(super) fn composer(&mut self, ui: &mut Ui, host: &mut Host<'_>) {
         let palette = look::palette(ui);
@@ -20,8 +23,13 @@ impl Chat {
         }
         let id = Id::unique("message");
         let focused = ui.memory(|memory| memory.has_focus(id));
-        // Before the field sees the key. Shift and Enter begin a new line.
-        let enter = focused && ui.input_mut(|input| input.consume_key(Modifiers::NONE, Key::Enter));
+        let was_focused = std::mem::replace(&mut self.focused, focused);
+        // Before the field sees the key. Shift and Enter begin a new line, and `consume_key` does not
+        // regard Shift.
+        let enter = focused
+            && ui.input_mut(|input| {
+                !input.modifiers.shift && input.consume_key(Modifiers::NONE, Key::Enter)
+            });
         let line = if focused { palette.accent } else { palette.line };
         let frame = egui::Frame::new()
             .fill(palette.raised)
@@ -30,7 +38,6 @@ impl Chat {
             .inner_margin(egui::Margin { left: 14, right: 8, top: 7, bottom: 7 });
         let sent = frame.show(ui, |ui| {
             ui.horizontal(|ui| {
-                let rows = self.draft.lines().count().max(1) + self.draft.len() / 80;
                 let field = TextEdit::multiline(&mut self.draft)
                     .id(id)
                     .hint_text("Write a message")
@@ -40,11 +47,15 @@ impl Chat {
                     .return_key(KeyboardShortcut::new(Modifiers::SHIFT, Key::Enter));
                 let field = egui::ScrollArea::vertical()
                     .id_salt("message rows")
-                    .max_height(if rows > 8 { 180.0 } else { f32::INFINITY })
-                    // One row is not as high as what is worth scrolling.
-                    .min_scrolled_height(0.0)
+                    // The row that it lies in has the height of a button. The field grows out of it,
+                    // by its height in the last frame.
+                    .max_height(self.height.min(HIGHEST))
+                    .min_scrolled_height(self.height.min(HIGHEST))
                     .show(ui, |ui| ui.add(field))
                     .inner;
+                if std::mem::replace(&mut self.height, field.rect.height()) != field.rect.height() {
+                    ui.ctx().request_repaint();
+                }
                 if std::mem::take(&mut self.focus) {
                     field.request_focus();
                 }
@@ -71,6 +82,8 @@ impl Chat {
         }
         if self.running.is_some() && ui.input(|input| input.key_pressed(Key::Escape)) {
             host.worker.stop();
+            // The field gave it up at this key, before this frame.
+            self.focus |= was_focused;
         }
         ui.vertical_centered(|ui| ui.small(self.line(host)));
     }

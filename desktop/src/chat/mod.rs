@@ -11,9 +11,9 @@ use egui_commonmark::CommonMarkCache;
 
 use crate::engine::{Answered, Ask, Turn};
 use crate::format;
-use crate::history::{Conversation, Message, Store};
+use crate::history::{Conversation, Message, Saved, Store};
 use crate::host::Host;
-use crate::notice::Failure;
+use crate::notice::{Failure, Kind};
 use crate::worker::Command;
 
 /// Greatest width of the text, in points.
@@ -32,6 +32,8 @@ struct Running {
     begin: Instant,
     /// Tokens of a long prompt that have been processed, and all.
     prompt: Option<(usize, usize)>,
+    /// The answers that this one replaces, until it has text.
+    replaced: Vec<Message>,
 }
 
 /// The panel of conversations.
@@ -55,15 +57,20 @@ pub struct Chat {
     running: Option<Running>,
     answers: u64,
     cache: CommonMarkCache,
+    /// Whether the message field is to have the focus.
     focus: bool,
+    /// Whether it had it in the last frame.
+    focused: bool,
+    /// Its height in the last frame, in points.
+    height: f32,
     /// Message whose text was copied last, and when.
     copied: Option<(usize, Instant)>,
 }
 
 impl Chat {
-    /// Reads the conversations; the panel shows a new one. Files that could not be read are
-    /// returned as failures.
-    pub fn new(store: Store) -> (Chat, Vec<Failure>) {
+    /// Reads the conversations; the panel shows a new one. Files that could not be read are returned
+    /// as one failure.
+    pub fn new(store: Store) -> (Chat, Option<Failure>) {
         let (mut all, errors) = store.load();
         let new = store.create();
         let shown = new.id.clone();
@@ -83,9 +90,11 @@ impl Chat {
             answers: 0,
             cache: CommonMarkCache::default(),
             focus: true,
+            focused: false,
+            height: 0.0,
             copied: None,
         };
-        (chat, errors.into_iter().map(Failure::from).collect())
+        (chat, damaged(errors))
     }
 
     /// Returns the conversation that is shown.
@@ -157,21 +166,22 @@ impl Chat {
             current.messages.truncate(at);
         }
         current.messages.push(Message { user: true, text, stats: String::new() });
-        self.ask(host);
+        host.notice.clear();
+        self.save_shown(host);
+        self.ask(Vec::new(), host);
     }
 
-    /// Asks for another answer to the user's last message.
+    /// Asks for another answer to the user's last message. The one before stays on disk until the new
+    /// one has text.
     pub fn retry(&mut self, host: &mut Host<'_>) {
         if self.running.is_some() || host.loaded.is_none() {
             return;
         }
         let Some(current) = self.current_mut() else { return };
-        while current.messages.last().is_some_and(|last| !last.user) {
-            current.messages.pop();
-        }
-        if !current.messages.is_empty() {
-            self.ask(host);
-        }
+        let Some(asked) = current.messages.iter().rposition(|message| message.user) else { return };
+        let replaced = current.messages.split_off(asked + 1);
+        host.notice.clear();
+        self.ask(replaced, host);
     }
 
     /// Copies the conversation up to a message into a new one, and shows that.
@@ -186,9 +196,7 @@ impl Chat {
         self.show(&id);
     }
 
-    fn ask(&mut self, host: &mut Host<'_>) {
-        host.notice.clear();
-        self.save_shown(host);
+    fn ask(&mut self, replaced: Vec<Message>, host: &mut Host<'_>) {
         let Some(current) = self.current() else { return };
         let turns = current.messages.iter();
         let turns = turns.map(|m| Turn { user: m.user, text: m.text.clone() }).collect();
@@ -209,12 +217,25 @@ impl Chat {
             since_first: 0.0,
             begin: Instant::now(),
             prompt: None,
+            replaced,
         });
     }
 
-    fn save(&self, conversation: &mut Conversation, host: &mut Host<'_>) {
-        if let Err(error) = self.store.save(conversation) {
-            host.notice.show(error.into());
+    fn save(&mut self, conversation: &mut Conversation, host: &mut Host<'_>) {
+        let before = conversation.id.clone();
+        match self.store.save(conversation) {
+            Ok(Saved::InPlace) => {}
+            Ok(Saved::AsCopy) => {
+                if self.shown == before {
+                    self.shown.clone_from(&conversation.id);
+                }
+                if let Some(running) = self.running.as_mut().filter(|r| r.conversation == before) {
+                    running.conversation.clone_from(&conversation.id);
+                }
+                let text = format!("{before}.json changed since it was read here");
+                host.notice.show(Failure::new(Kind::Copied, text));
+            }
+            Err(error) => host.notice.show(error.into()),
         }
     }
 
@@ -268,16 +289,31 @@ impl Chat {
             Ok(answered) => (statistics(&answered), None),
             Err(failure) => ("broken off".to_owned(), Some(failure)),
         };
-        let empty = running.text.trim().is_empty();
-        if let Some(conversation) = self.find(&running.conversation)
-            // Without text, the question stays, so that it can be asked again.
-            && !(failure.is_some() && empty)
-        {
-            conversation.messages.push(Message { user: false, text: running.text, stats });
-            self.save_id(&running.conversation, host);
-        }
+        self.keep(running, stats, failure.is_some(), host);
         if let Some(failure) = failure {
             host.notice.show(failure);
+        }
+    }
+
+    /// Adds an answer to its conversation. One that failed without text leaves the answer that it was
+    /// to replace, or the question, so that it can be asked again.
+    fn keep(&mut self, running: Running, stats: String, failed: bool, host: &mut Host<'_>) {
+        let Some(conversation) = self.find(&running.conversation) else { return };
+        if failed && running.text.trim().is_empty() {
+            if !running.replaced.is_empty() {
+                conversation.messages.extend(running.replaced);
+                self.save_id(&running.conversation, host);
+            }
+            return;
+        }
+        conversation.messages.push(Message { user: false, text: running.text, stats });
+        self.save_id(&running.conversation, host);
+    }
+
+    /// Keeps what the running answer has so far: the window is being closed.
+    pub fn on_exit(&mut self, host: &mut Host<'_>) {
+        if let Some(running) = self.running.take() {
+            self.keep(running, "the window was closed".to_owned(), true, host);
         }
     }
 
@@ -345,6 +381,12 @@ fn centred<R>(ui: &mut Ui, contents: impl FnOnce(&mut Ui) -> R) -> R {
         .inner
     })
     .inner
+}
+
+/// Returns the failure that names files of conversations that could not be read.
+fn damaged(errors: Vec<warploom::Error>) -> Option<Failure> {
+    let lines: Vec<String> = errors.into_iter().map(|e| Failure::from(e).message).collect();
+    (!lines.is_empty()).then(|| Failure::new(Kind::Damaged, lines.join("\n")))
 }
 
 /// Returns the line below an answer.

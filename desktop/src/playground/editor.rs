@@ -61,6 +61,7 @@ impl Playground {
                 .inner
         });
         if changed.inner {
+            self.unkept = true;
             self.edited();
         }
     }

@@ -4,22 +4,28 @@ mod bench;
 mod editor;
 mod highlight;
 
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use eframe::egui::{self, Context, Layout, Panel, RichText, ScrollArea, Ui};
+use warploom::Error;
 use warploom_testkit::pack::{Outcome, Row};
 
 use crate::format;
 use crate::gallery::SceneName;
 use crate::host::Host;
 use crate::look;
-use crate::packs::{self, Texts};
+use crate::notice::{Failure, Kind};
+use crate::packs::{self, PackText, Texts};
 use crate::worker::Devices;
 use bench::Bench;
 pub use bench::{Checked, Problem, Timed};
 
-/// Time without a key after which the text is checked.
+/// Time without a key after which the text is kept and checked.
 const STILL: Duration = Duration::from_millis(250);
+/// Longest time of the run of a changed pack before it is shown as a picture.
+const LONGEST_TRIAL: Duration = Duration::from_secs(10);
 
 /// A file in the editor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,17 +48,36 @@ pub struct Playground {
     timed: Vec<Timed>,
     running: bool,
     device: Option<String>,
+    /// Folder in which changed packs are kept.
+    folder: PathBuf,
+    /// Names of the packs that are changed.
+    kept: BTreeSet<String>,
+    /// When the run began that decides whether a changed pack is shown as a picture.
+    trial: Option<Instant>,
+    /// Whether the user changed the text since it was kept.
+    unkept: bool,
+    /// What failed since the last frame.
+    failure: Option<Failure>,
 }
 
 impl Playground {
-    /// Creates the panel with the first pack.
+    /// Creates the panel with the first pack. Changed packs are kept in a folder, each as a folder of
+    /// its own.
     ///
     /// # Errors
     /// If the system starts no thread.
-    pub fn new(ctx: Context) -> std::io::Result<Playground> {
+    pub fn new(ctx: Context, folder: PathBuf) -> std::io::Result<Playground> {
+        let names = packs::ALL.iter().map(|pack| pack.name.to_owned());
+        let kept = names.filter(|name| folder.join(name).exists()).collect();
+        let (texts, failure) = texts_of(&packs::ALL[0], &folder);
         Ok(Playground {
             bench: Bench::start(ctx)?,
-            texts: Texts::of(&packs::ALL[0]),
+            texts,
+            folder,
+            kept,
+            trial: None,
+            unkept: false,
+            failure,
             file: File::Shader,
             changed: Some(Instant::now()),
             number: 0,
@@ -63,33 +88,53 @@ impl Playground {
         })
     }
 
-    /// Opens a pack of the program; returns false if there is none with this name.
+    /// Opens a pack of the program, with the changes that the user made to it; returns false if there
+    /// is none with this name.
     pub fn open(&mut self, name: &str) -> bool {
         let pack = packs::ALL.iter().find(|pack| pack.name == name);
         if let Some(pack) = pack {
-            self.open_texts(Texts::of(pack));
+            self.keep();
+            let (texts, failure) = texts_of(pack, &self.folder);
+            self.failure = failure;
+            self.show(texts);
         }
         pack.is_some()
     }
 
-    /// Opens a pack with the changes that the user made to it.
-    pub fn open_texts(&mut self, texts: Texts) {
+    fn show(&mut self, texts: Texts) {
         self.texts = texts;
         self.file = File::Shader;
         self.edited();
         self.checked = None;
     }
 
+    /// Keeps the text on disk, if the user changed it.
+    fn keep(&mut self) {
+        if !std::mem::take(&mut self.unkept) {
+            return;
+        }
+        match self.texts.keep(&self.folder) {
+            Ok(true) => self.kept.insert(self.texts.name.clone()),
+            Ok(false) => self.kept.remove(&self.texts.name),
+            Err(error) => {
+                self.failure = Some(error.into());
+                false
+            }
+        };
+    }
+
     /// Replaces the first occurrence of a text in the shader; returns false if there is none.
     pub fn replace(&mut self, old: &str, new: &str) -> bool {
         let found = self.texts.shader.1.contains(old);
         self.texts.shader.1 = self.texts.shader.1.replacen(old, new, 1);
+        self.unkept = true;
         self.edited();
         found
     }
 
     fn edited(&mut self) {
         self.number += 1;
+        self.trial = None;
         self.changed = Some(Instant::now());
         self.timed.clear();
     }
@@ -116,8 +161,45 @@ impl Playground {
         self.bench.run(self.number, self.texts.clone(), devices);
     }
 
-    /// Receives results, and checks a text that has been still for a while.
-    pub fn receive(&mut self, ctx: &Context) {
+    /// Shows the pack as a picture, after one run if it is changed: the picture computes on the device
+    /// that draws the window, which a loop without an end would stop. Returns whether it is to be
+    /// shown now.
+    fn picture(&mut self, devices: Option<&Devices>) -> bool {
+        let ids = devices.into_iter().flat_map(|found| &found.devices);
+        let mut ids = ids.map(|device| device.profile.id());
+        match ids.find(|id| id.starts_with("webgpu")) {
+            Some(id) if self.is_changed() => {
+                self.run(vec![id]);
+                self.trial = Some(Instant::now());
+                false
+            }
+            _ => true,
+        }
+    }
+
+    /// Returns whether the run that [`Playground::picture`] began ended well.
+    fn is_tried(&mut self) -> bool {
+        let right = self.trial.is_some() && !self.running;
+        if right {
+            self.trial = None;
+        }
+        right && self.timed.iter().any(|timed| timed.result.is_ok())
+    }
+
+    /// Gives up a run. Its thread ends with the kernel.
+    fn abandon(&mut self, ctx: &Context) {
+        (self.running, self.trial) = (false, None);
+        match Bench::start(ctx.clone()) {
+            Ok(bench) => self.bench = bench,
+            Err(e) => {
+                self.failure = Some(Error::io("cannot start a thread", e).into());
+            }
+        }
+    }
+
+    /// Receives results, and keeps and checks a text that has been still for a while. Returns what
+    /// failed.
+    pub fn receive(&mut self, ctx: &Context) -> Option<Failure> {
         while let Some(result) = self.bench.result() {
             match result {
                 bench::Result::Checked(checked) if checked.number == self.number => {
@@ -131,6 +213,20 @@ impl Playground {
                 _ => {}
             }
         }
+        if let Some(begin) = self.trial {
+            match LONGEST_TRIAL.checked_sub(begin.elapsed()) {
+                Some(left) => ctx.request_repaint_after(left),
+                None => {
+                    let text = format!(
+                        "{}: one run takes more than {} s, which would stop the window",
+                        self.texts.name,
+                        LONGEST_TRIAL.as_secs()
+                    );
+                    self.abandon(ctx);
+                    self.failure = Some(Failure::new(Kind::Invalid, text));
+                }
+            }
+        }
         if let Some(changed) = self.changed {
             // A run of the text before no longer counts.
             self.running = false;
@@ -138,9 +234,25 @@ impl Playground {
                 Some(left) if !left.is_zero() => ctx.request_repaint_after(left),
                 _ => {
                     self.changed = None;
+                    self.keep();
                     self.bench.check(self.number, self.texts.clone());
                 }
             }
+        }
+        self.failure.take()
+    }
+
+    /// Returns whether the text is not the program's own.
+    pub fn is_changed(&self) -> bool {
+        self.kept.contains(&self.texts.name)
+    }
+
+    /// Replaces the changed text by the program's own.
+    pub fn undo(&mut self) {
+        if let Some(pack) = packs::ALL.iter().find(|pack| pack.name == self.texts.name) {
+            self.show(Texts::of(pack));
+            self.unkept = true;
+            self.keep();
         }
     }
 
@@ -157,7 +269,8 @@ impl Playground {
             "A kernel pack is a WGSL shader and a manifest. It is checked as you type: by the \
              compiler, and in an interpreter that finds races and bad indices.",
         );
-        let show = self.choice(ui);
+        let mut show = self.choice(ui) && self.picture(devices);
+        show |= self.is_tried();
         let height = (ui.available_height() * 0.36).clamp(120.0, 300.0);
         Panel::bottom("results").resizable(true).default_size(height).show(ui, |ui| {
             self.results(ui, host, devices);
@@ -172,7 +285,11 @@ impl Playground {
             let choice = egui::ComboBox::from_id_salt("pack").selected_text(&self.texts.name);
             let shown = choice.show_ui(ui, |ui| {
                 for pack in packs::ALL {
-                    if ui.selectable_label(pack.name == self.texts.name, pack.name).clicked() {
+                    let text = match self.kept.contains(pack.name) {
+                        true => format!("{}, changed", pack.name),
+                        false => pack.name.to_owned(),
+                    };
+                    if ui.selectable_label(pack.name == self.texts.name, text).clicked() {
                         chosen = Some(pack.name);
                     }
                 }
@@ -193,14 +310,17 @@ impl Playground {
                     ui.selectable_value(&mut self.file, file, name);
                 }
             }
-            if look::quiet_button(ui, "Undo all changes").clicked() {
-                let name = self.texts.name.clone();
-                self.open(&name);
+            if self.is_changed() {
+                let place = self.folder.join(&self.texts.name);
+                let hint = format!("They are kept in {}", place.display());
+                if look::quiet_button(ui, "Undo all changes").on_hover_text(hint).clicked() {
+                    self.undo();
+                }
             }
             if SceneName::of_pack(&self.texts.name).is_none() {
                 return false;
             }
-            let ready = self.checked().is_some_and(Checked::is_right);
+            let ready = self.checked().is_some_and(Checked::is_right) && !self.running;
             let button = ui.add_enabled(ready, egui::Button::new("Show as a picture"));
             button.on_disabled_hover_text("Once it is checked and right").clicked()
         });
@@ -233,6 +353,9 @@ impl Playground {
             look::name(&shown.response, egui::Role::ComboBox, "Device");
             if self.running {
                 ui.spinner();
+                if ui.button("Stop").clicked() {
+                    self.abandon(ui.ctx());
+                }
             }
             ui.with_layout(Layout::right_to_left(egui::Align::Center), |ui| self.verdict(ui));
         });
@@ -269,6 +392,15 @@ impl Playground {
                 ui.label(RichText::new(text).strong().color(palette.bad));
             }
         }
+    }
+}
+
+/// Returns a pack with the changes that are kept in a folder, or as it is in the program if they
+/// cannot be read.
+fn texts_of(pack: &PackText, folder: &Path) -> (Texts, Option<Failure>) {
+    match Texts::kept(pack, folder) {
+        Ok(texts) => (texts, None),
+        Err(error) => (Texts::of(pack), Some(error.into())),
     }
 }
 
