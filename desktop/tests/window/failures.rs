@@ -106,7 +106,7 @@ fn a_device_that_is_lost_between_two_answers() {
     goes_on(&mut window);
     let events = window.state().devices().events().join("\n");
     assert!(events.contains("was lost"), "{events}");
-    // What was loaded is told as it is now, so that it can be taken away again.
+    // The device that was opened again can be taken away too.
     window.state_mut().show(PanelName::Devices);
     window.run_steps(2);
     press(&mut window, "Take it away");
