@@ -4,6 +4,7 @@ use crate::chat_args::ChatArgs;
 use crate::dashes::text;
 use crate::doctor_args::DoctorArgs;
 use crate::download_args::DownloadArgs;
+use crate::embed_args::EmbedArgs;
 use crate::explain_args::ExplainArgs;
 use crate::kernel_args::KernelArgs;
 use crate::numbers::{Seed, another_seed, last_n, seed, tokens, top_k};
@@ -86,6 +87,8 @@ pub(crate) enum Command {
     Bench(BenchArgs),
     /// Measure how well a model predicts a text
     Perplexity(PerplexityArgs),
+    /// Print vectors of texts, or how close the texts are
+    Embed(Box<EmbedArgs>),
     /// Show how a model or graph runs on a device; with --analyze, also how long each step takes
     Explain(Box<ExplainArgs>),
     /// Find the fastest engines for a model on a device by measurement; later plans use them

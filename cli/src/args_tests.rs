@@ -27,6 +27,7 @@ fn every_help_has_examples_and_every_command_is_in_the_first() {
         "download ",
         "bench ",
         "perplexity ",
+        "embed ",
         "explain ",
         "quantize ",
         #[cfg(feature = "serve")]
@@ -45,6 +46,7 @@ fn every_help_has_examples_and_every_command_is_in_the_first() {
         #[cfg(feature = "serve")]
         ("serve", ["--parallel <N>", "127.0.0.1:8080/v1", "WARPLOOM_API_KEY"]),
         ("perplexity", ["warploom perplexity", "--window <N>", "--compute <MODE>"]),
+        ("embed", ["warploom embed", "--pooling <POOLING>", "--dimensions <N>"]),
         ("bench", ["warploom bench --device cpu --json", "--prompt-tokens <N>", "--copy"]),
     ];
     for (name, lines) in rows {

@@ -144,14 +144,15 @@ impl Loaded {
         Loaded::on(place, model, runtime, None, (1, first), progress)
     }
 
-    /// Opens the model with `sequences` KV caches, each for the whole context.
+    /// Loads a model with `sequences` KV caches, each for the whole context.
     #[cfg(feature = "serve")]
-    pub(crate) fn open_for(
+    pub(crate) fn serving(
         place: &Place,
+        model: Arc<Model>,
+        runtime: Runtime,
         sequences: usize,
         progress: &mut OnUpload<'_>,
     ) -> anyhow::Result<Loaded> {
-        let (model, runtime) = open_both(place)?;
         Loaded::on(place, model, runtime, None, (sequences, None), progress)
     }
 
@@ -461,7 +462,7 @@ pub(crate) fn measured_profile(device: Option<&str>) -> anyhow::Result<DevicePro
 
 /// Opens the model while drivers initialise, which takes about as long. If the named file does not
 /// exist, no driver is initialised. If both fail, the model's error is returned.
-fn open_both(place: &Place) -> anyhow::Result<(Arc<Model>, Runtime)> {
+pub(crate) fn open_both(place: &Place) -> anyhow::Result<(Arc<Model>, Runtime)> {
     let file = place.model.as_deref().map(download::here).transpose()?;
     if file.as_ref().is_some_and(|file| !file.exists()) {
         return Ok((read_model(file, place)?, open_runtime(place)?));

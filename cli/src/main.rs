@@ -17,6 +17,8 @@ mod doctor;
 mod doctor_args;
 mod download;
 mod download_args;
+mod embed;
+mod embed_args;
 mod engine;
 mod explain;
 mod explain_args;
@@ -86,6 +88,7 @@ fn run(command: &Command) -> anyhow::Result<Exit> {
         Command::Download(args) => download::run(args),
         Command::Bench(args) => bench::run(args),
         Command::Perplexity(args) => perplexity::run(args),
+        Command::Embed(args) => embed::run(args),
         Command::Explain(args) => explain::run(args),
         Command::Tune(args) => tune::run(args),
         Command::Kernel(args) => kernel::run(args),
@@ -109,6 +112,7 @@ fn failure(command: &Command, text: &str) -> Option<Value> {
         Command::Download(args) => args.json,
         Command::Bench(args) => args.json,
         Command::Perplexity(args) => args.json,
+        Command::Embed(args) => args.json,
         Command::Explain(args) => args.json,
         Command::Tune(args) => args.json,
         Command::Quantize(args) => args.json,

@@ -1,7 +1,7 @@
 //! Runs `warploom serve`: starts the HTTP server and stops it on a signal.
 
 use crate::Exit;
-use crate::engine::Loaded;
+use crate::engine::{self, Loaded};
 use crate::progress::{Progress, tell};
 use crate::serve_args::ServeArgs;
 use anyhow::{Context, bail};
@@ -11,6 +11,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
+use warploom_llm::Embedder;
 use warploom_serve::{Limits, ServeOptions, Server};
 
 /// Interval at which signals are checked.
@@ -26,11 +27,8 @@ pub(crate) fn run(args: &ServeArgs) -> anyhow::Result<Exit> {
             .and_then(|_| flag::register(signal, at_once.clone()))
             .context("cannot listen for signals")?;
     }
-    let loaded = {
-        let progress = Progress::new(false);
-        Loaded::open_for(&args.place, args.parallel, &mut |done, total| progress.set(done, total))?
-    };
-    tell(loaded.startup_line());
+    let (model, runtime) = engine::open_both(&args.place)?;
+    tell(&runtime.startup_line());
     let variable = warploom_core::config::var(&warploom_core::config::API_KEY);
     let api_key = args.api_key.clone().or(variable);
     if !args.host.is_loopback() && api_key.is_none() {
@@ -39,7 +37,7 @@ pub(crate) fn run(args: &ServeArgs) -> anyhow::Result<Exit> {
             args.host
         ));
     }
-    let (context, device) = (loaded.context(), loaded.profile().id());
+    let device = runtime.device().profile().id();
     let options = ServeOptions::default()
         .address(SocketAddr::new(args.host, args.port))
         .model(args.alias.clone())
@@ -51,14 +49,26 @@ pub(crate) fn run(args: &ServeArgs) -> anyhow::Result<Exit> {
         .time(Duration::from_secs(args.timeout))
         .keep_awake(Duration::from_secs(u64::from(args.keep_awake)))
         .limits(Limits::default().connections(args.connections));
-    let server = Server::start(loaded.into_session(), options)?;
+    let progress = Progress::new(false);
+    let mut show = |done, total| progress.set(done, total);
+    let (server, what) = match model.config().architecture.encodes {
+        true => {
+            let builder = Embedder::builder(model).runtime(runtime).compute(args.place.compute);
+            let embedder = builder.progress(show).build()?;
+            let what = format!("vectors of texts of up to {} tokens", embedder.context());
+            (Server::start_encoder(embedder, options)?, what)
+        }
+        false => {
+            let loaded = Loaded::serving(&args.place, model, runtime, args.parallel, &mut show)?;
+            let (sequences, context) = (args.parallel, loaded.context());
+            let what = format!("{sequences} sequences of {context} positions");
+            (Server::start(loaded.into_session(), options)?, what)
+        }
+    };
+    drop(progress);
     at_once.store(false, Ordering::Relaxed);
-    tell(&format!(
-        "{} on {device}: {} sequences of {context} positions; http://{}/v1",
-        server.model(),
-        args.parallel,
-        server.address(),
-    ));
+    let (name, address) = (server.model(), server.address());
+    tell(&format!("{name} on {device}: {what}; http://{address}/v1"));
     while !ending.load(Ordering::Relaxed) {
         std::thread::sleep(LOOK);
         if !server.is_alive() {

@@ -12,11 +12,19 @@ use warploom::graph::RopePairs;
 pub struct Architecture {
     /// Value of `general.architecture`, and prefix of the architecture's keys.
     pub name: &'static str,
+    /// Whether the model reads a whole text at once, and returns its hidden states: every token
+    /// attends to all tokens of its text, there is no KV cache, and no text is generated.
+    pub encodes: bool,
+    /// The norm that all norms of the model are.
+    pub norm: Norm,
+    /// What is added to the embedding of a token, before the first layer.
+    pub embedding: EmbeddingParts,
     /// Which elements of a head rotate together.
     pub rope: RopePairs,
-    /// Whether q, k and v are merged into one matrix, `attn_qkv`, and gate and up into another,
-    /// `ffn_up`.
-    pub merged: bool,
+    /// Whether q, k and v are merged into one matrix, `attn_qkv`.
+    pub merged_qkv: bool,
+    /// Whether gate and up are merged into one matrix, `ffn_up`.
+    pub merged_gate: bool,
     /// Names of the matrices in each layer that must have a bias. Other matrices may have one too.
     pub biases: &'static [&'static str],
     /// Whether and how q and k are normalised before their rotation: `attn_q_norm`, `attn_k_norm`.
@@ -32,7 +40,14 @@ pub struct Architecture {
     /// Whether the outputs of attention and feed-forward are normalised before they are added to
     /// the hidden state: `post_attention_norm`, `post_ffw_norm`.
     pub post_norms: bool,
-    /// The activation function of the gate.
+    /// Whether the sums of the hidden state and of what attention and feed-forward add to it are
+    /// normalised: `attn_output_norm`, `layer_output_norm`. Such a model has no norm after the last
+    /// layer.
+    pub sum_norms: bool,
+    /// Whether the feed-forward network has a gate, `ffn_gate`, to which the activation function is
+    /// applied; otherwise it is applied to `ffn_up`.
+    pub gated: bool,
+    /// The activation function of the feed-forward network.
     pub activation: Activation,
     /// Whether embeddings are multiplied by the square root of the hidden state's width.
     pub scales_embedding: bool,
@@ -62,6 +77,28 @@ pub struct Architecture {
     pub scales_by_width: Option<usize>,
 }
 
+/// A norm of vectors.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Norm {
+    /// RMSNorm, with a weight.
+    Rms,
+    /// LayerNorm, with a weight and a bias.
+    Layer,
+}
+
+/// What is added to the embedding of a token.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum EmbeddingParts {
+    /// Nothing.
+    None,
+    /// The first row of `token_types`; the sum is normalised: `token_embd_norm`.
+    Types,
+    /// As `Types`, and a row of `position_embd`, by the position.
+    PositionsAndTypes,
+}
+
 /// Norms of queries and keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -82,6 +119,8 @@ pub enum HeadNorms {
 pub enum Rotated {
     /// All layers.
     All,
+    /// No layer: positions are part of the embedding.
+    None,
     /// All layers but every n-th, counted from 1.
     AllBut(usize),
     /// Layers with a sliding window; all layers if the file states none.
@@ -134,6 +173,8 @@ pub enum Activation {
     Silu,
     /// GELU in its tanh approximation.
     GeluTanh,
+    /// GELU.
+    Gelu,
     /// `max(x, 0)^2`.
     ReluSquared,
     /// `x * sigmoid(1.702 x)` of gates that are at most 7; the other operand, which is kept within -7
@@ -156,14 +197,20 @@ pub enum Windows {
 /// The default of each property.
 const PLAIN: Architecture = Architecture {
     name: "",
+    encodes: false,
+    norm: Norm::Rms,
+    embedding: EmbeddingParts::None,
     rope: RopePairs::Half,
-    merged: false,
+    merged_qkv: false,
+    merged_gate: false,
     biases: &[],
     head_norms: HeadNorms::None,
     pre_norms: true,
     ffn_norm: "ffn_norm",
     sub_norms: false,
     post_norms: false,
+    sum_norms: false,
+    gated: true,
     activation: Activation::Silu,
     scales_embedding: false,
     has_scales: false,
@@ -196,7 +243,7 @@ const QWEN35: Architecture = Architecture {
 };
 
 /// Every supported architecture.
-static ALL: [Architecture; 19] = [
+static ALL: [Architecture; 21] = [
     Architecture::LLAMA,
     Architecture { name: "qwen2", biases: &["attn_q", "attn_k", "attn_v"], ..PLAIN },
     Architecture { name: "qwen3", head_norms: HeadNorms::Each, ..PLAIN },
@@ -212,7 +259,13 @@ static ALL: [Architecture; 19] = [
         scales_by_width: Some(62),
         ..PLAIN
     },
-    Architecture { name: "phi3", merged: true, windows: Windows::Every, ..PLAIN },
+    Architecture {
+        name: "phi3",
+        merged_qkv: true,
+        merged_gate: true,
+        windows: Windows::Every,
+        ..PLAIN
+    },
     Architecture { name: "qwen3moe", head_norms: HeadNorms::Each, experts: Some(SOFTMAX), ..PLAIN },
     Architecture {
         name: "gpt-oss",
@@ -284,6 +337,29 @@ static ALL: [Architecture; 19] = [
         name: "bitnet-b1.58",
         sub_norms: true,
         activation: Activation::ReluSquared,
+        ..PLAIN
+    },
+    Architecture {
+        name: "bert",
+        encodes: true,
+        norm: Norm::Layer,
+        embedding: EmbeddingParts::PositionsAndTypes,
+        biases: &["attn_q", "attn_k", "attn_v", "attn_output", "ffn_up", "ffn_down"],
+        pre_norms: false,
+        sum_norms: true,
+        gated: false,
+        activation: Activation::Gelu,
+        rotated: Rotated::None,
+        ..PLAIN
+    },
+    Architecture {
+        name: "nomic-bert",
+        encodes: true,
+        norm: Norm::Layer,
+        embedding: EmbeddingParts::Types,
+        merged_qkv: true,
+        pre_norms: false,
+        sum_norms: true,
         ..PLAIN
     },
 ];

@@ -6,10 +6,12 @@ use warploom::{Error, Result};
 use warploom_models::gguf::Gguf;
 
 pub use super::architecture::{
-    Activation, Architecture, Gate, HeadNorms, Rotated, Routing, Sharing, Windows,
+    Activation, Architecture, EmbeddingParts, Gate, HeadNorms, Norm, Rotated, Routing, Sharing,
+    Windows,
 };
 pub use super::delta_net::DeltaNet;
 pub use super::experts::{Experts, SharedExpert};
+pub use super::pooling::Pooling;
 use super::yarn;
 pub use super::yarn::Yarn;
 
@@ -50,7 +52,11 @@ pub struct Config {
     pub context: usize,
     /// Number of tokens, which is the number of rows of the embedding.
     pub vocabulary: usize,
-    /// Epsilon of RMSNorm: added to the mean square before its root is taken.
+    /// Number of rows of the embedding of token types; 0 if there is none.
+    pub token_types: usize,
+    /// How the hidden states of a text become one vector.
+    pub pooling: Pooling,
+    /// Epsilon of the norms: added to the mean square, or to the variance, before its root is taken.
     pub norm_epsilon: f32,
     /// Scale of the attention scores without YaRN's magnitude factor; [`Config::scale`] includes
     /// it.
@@ -163,7 +169,11 @@ impl Config {
             }
             n => n.unwrap_or(head_dim),
         };
-        let norm_epsilon = keys.number("attention.layer_norm_rms_epsilon", None, 0.0, 1.0)?;
+        let norm_epsilon = match architecture.norm {
+            Norm::Rms => "attention.layer_norm_rms_epsilon",
+            Norm::Layer => "attention.layer_norm_epsilon",
+        };
+        let norm_epsilon = keys.number(norm_epsilon, None, 0.0, 1.0)?;
         let blocks = keys.count("block_count", MAX_LAYERS)?;
         // Blocks after the last layer predict further tokens.
         let layers = match file.find_u64(&keys.key("nextn_predict_layers"))?.unwrap_or(0) {
@@ -205,6 +215,8 @@ impl Config {
             feed_forward,
             context,
             vocabulary: keys.vocabulary(width)?,
+            token_types: keys.token_types(width)?,
+            pooling: keys.pooling()?,
             norm_epsilon: norm_epsilon as f32,
             attention_scale: scale as f32,
             window: keys.window(context)?,

@@ -1,8 +1,10 @@
 //! Reads what only some architectures have, and refuses what none of them computes.
 
-use super::config::{Keys, MAX_CONTEXT, MAX_LAYERS, Rotated, Window, Windows};
+use super::config::{EmbeddingParts, Keys, MAX_CONTEXT, MAX_LAYERS, Rotated, Window, Windows};
 use warploom::{Error, Result};
 
+/// Maximum number of token types; BERT has 2.
+const MAX_TYPES: u64 = 1 << 10;
 /// Name of a tensor that only longrope models have; longrope is not supported.
 pub(super) const LONG_ROPE_FACTORS: &str = "rope_factors_long.weight";
 
@@ -47,11 +49,30 @@ impl Keys<'_> {
         Ok([factor("embedding_scale")?, factor("residual_scale")?, factor("logit_scale")?])
     }
 
+    /// Returns the number of rows of `token_types`, of which the first is used; 0 for an architecture
+    /// without token types.
+    pub(super) fn token_types(&self, width: usize) -> Result<usize> {
+        if self.architecture.embedding == EmbeddingParts::None {
+            return Ok(0);
+        }
+        let info = self.file.tensor("token_types.weight")?;
+        match *info.shape() {
+            [rows @ 1..=MAX_TYPES, columns] if columns == width as u64 => Ok(rows as usize),
+            ref shape => Err(Error::bad_file(format!(
+                "{}: tensor token_types.weight has shape {shape:?}, not [types, {width}] with 1 to \
+                 {MAX_TYPES} types",
+                self.file.name()
+            ))),
+        }
+    }
+
     /// Returns which layers do not rotate queries and keys, as [`Config::unrotated_period`] has it.
     pub(super) fn unrotated_period(&self) -> Result<Option<usize>> {
         let window = self.file.find_u64(&self.key("attention.sliding_window"))?;
         match (self.architecture.rotated, self.architecture.windows) {
             (Rotated::All, _) => Ok(None),
+            // Every layer.
+            (Rotated::None, _) => Ok(Some(1)),
             (Rotated::AllBut(period), _) => Ok(Some(period)),
             (Rotated::Windowed, Windows::AllBut(period)) if window.is_some_and(|n| n > 0) => {
                 let name = "attention.sliding_window_pattern";
@@ -80,6 +101,10 @@ impl Keys<'_> {
                 }
                 _ => {}
             }
+        }
+        let (causal, encodes) = ("attention.causal", self.architecture.encodes);
+        if self.file.find_bool(&self.key(causal))?.is_some_and(|causal| causal == encodes) {
+            return Err(self.unsupported(causal, format!("{encodes} of this architecture")));
         }
         match self.file.find_tensor(LONG_ROPE_FACTORS) {
             None => Ok(()),

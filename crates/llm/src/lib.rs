@@ -54,7 +54,7 @@
 //! a session: `planner` plans its runs, `prewarm` plans the first ones early, `upload` copies the
 //! weights to the device. `session` keeps weights and KV cache there and replays a plan for each
 //! step; `step` is its interface, `batch` decodes several sequences at once, `device_sampling`
-//! chooses the next token, `run_ahead` decodes several tokens without a host round trip. `generate`
+//! chooses the next token, `embedder` computes vectors of texts (`pooling`), `run_ahead` decodes several tokens without a host round trip. `generate`
 //! continues a prompt, `stop` finds strings that end a text, `structure` (feature `structure`)
 //! constrains answers to a JSON schema or a grammar, `chat` answers messages, `perplexity` measures
 //! how well the model predicts a text. `huggingface` presents a folder of safetensors as a GGUF file,
@@ -70,6 +70,7 @@ mod config_variants;
 mod decoder;
 mod delta_net;
 mod device_sampling;
+mod embedder;
 mod ends;
 mod experts;
 mod foreign;
@@ -85,6 +86,7 @@ mod pattern_syntax;
 mod pattern_web;
 mod perplexity;
 mod planner;
+mod pooling;
 mod pretokenizer;
 mod prewarm;
 #[cfg(not(target_arch = "wasm32"))]
@@ -121,7 +123,8 @@ mod test_file;
 
 pub use batch::class_of_batch;
 pub use builder::{DEFAULT_CONTEXT, OnUpload, SessionBuilder};
-pub use decoder::{BASE, CacheShape, DecoderInput, DecoderOutput, PAST, SEQ};
+pub use decoder::{BASE, CacheShape, DecoderInput, DecoderOutput, PAST, SEQ, TEXTS};
+pub use embedder::{Embedder, EmbedderBuilder, cosine};
 pub use generate::{Event, Finish, GenerateOptions, Generated, OnEvent};
 pub use model::Model;
 pub use perplexity::{OnWindow, Perplexity, PerplexityOptions};

@@ -1,6 +1,6 @@
 //! Hyperparameters of real models, for making plans without the model files.
 
-use crate::config::{Architecture, Config, RopeScaling, Window};
+use crate::config::{Architecture, Config, Pooling, RopeScaling, Window};
 
 /// Returns the config of SmolLM2-135M: 30 layers, 9 query heads, 3 key and value heads, a tied
 /// embedding.
@@ -17,6 +17,8 @@ pub fn smollm2_135m() -> Config {
         delta_net: None,
         context: 8192,
         vocabulary: 49_152,
+        token_types: 0,
+        pooling: Pooling::Last,
         norm_epsilon: 1e-5,
         attention_scale: 0.125,
         window: None,

@@ -7,7 +7,7 @@
 //! error, and text is not normalised.
 
 use super::bpe::Bpe;
-use super::tokenizer_json::{self, Guard, Pipeline};
+use super::tokenizer_json::{self, Guard, Pipeline, wordpiece};
 use super::vocabulary::{
     CONTROL, MAX_TOKENS, Special, check_id, check_merges, check_tokens, find_specials,
     longest_special, texts, writes,
@@ -16,6 +16,8 @@ use super::words::{self, Words};
 use super::{ends, pretokenizer, sentencepiece};
 use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
+
+use serde_json::Value as Json;
 use warploom::{Error, Result};
 use warploom_models::gguf::Gguf;
 
@@ -81,7 +83,11 @@ impl Tokenizer {
         let spec = TokenizerSpec::from_gguf(file)?;
         match file.find_str(tokenizer_json::KEY)? {
             None => Tokenizer::new(spec),
-            Some(json) => Tokenizer::from_json(spec, json),
+            Some(text) => match serde_json::from_str(text) {
+                Ok(json) => Tokenizer::from_json(spec, &json),
+                Err(e) => Err(Error::bad_file(e.to_string())),
+            }
+            .map_err(|e| e.context(tokenizer_json::KEY)),
         }
         .map_err(|e| e.context(file.name()))
     }
@@ -89,20 +95,18 @@ impl Tokenizer {
     /// Builds the tokenizer of a tokenizer.json. `spec` supplies the number of tokens, the ids that
     /// end generation, and the prefix and suffix if the JSON has none. Its control tokens are
     /// control tokens whatever the JSON says of them.
-    fn from_json(mut spec: TokenizerSpec, json: &str) -> Result<Tokenizer> {
+    fn from_json(mut spec: TokenizerSpec, json: &Json) -> Result<Tokenizer> {
         ends::retype(&mut spec);
-        let named = |e: Error| e.context(tokenizer_json::KEY);
         let count = spec.tokens.len();
         if count == 0 || count > MAX_TOKENS {
             return Err(Error::bad_file(format!(
                 "tokenizer.ggml.tokens: {count} entries, must be from 1 to {MAX_TOKENS}"
             )));
         }
-        let json = serde_json::from_str(json).map_err(|e| named(Error::bad_file(e.to_string())))?;
         let controls = (0u32..).zip(&spec.token_types).filter(|(_, kind)| **kind == CONTROL);
         let controls = controls.map(|(id, _)| id).collect();
-        let pipeline = Pipeline::new(&json, count, controls).map_err(named)?;
-        let (bytes, bounds) = pipeline.texts(count).map_err(named)?;
+        let pipeline = Pipeline::new(json, count, controls)?;
+        let (bytes, bounds) = pipeline.texts(count)?;
         let (bos, eos) = edges(&spec)?;
         let (before, behind) = pipeline.around();
         let prefix = if before.is_empty() { bos.as_slice() } else { before }.to_vec();
@@ -118,6 +122,10 @@ impl Tokenizer {
     /// Unsupported if the model or the pre-tokenizer is unknown; bad file, naming the field and the
     /// element, if the vocabulary is inconsistent.
     pub fn new(mut spec: TokenizerSpec) -> Result<Tokenizer> {
+        if spec.model == wordpiece::MODEL {
+            let json = wordpiece::json(&spec)?;
+            return Tokenizer::from_json(spec, &json);
+        }
         ends::retype(&mut spec);
         let pre = match spec.model.as_str() {
             "gpt2" => Some(pretokenizer::by_name(&spec.pre)?),
@@ -125,7 +133,7 @@ impl Tokenizer {
             other => {
                 return Err(Error::unsupported(format!(
                     "tokenizer.ggml.model: {other:?} is not supported; known: \"gpt2\" \
-                     (byte-level BPE), \"llama\" (SentencePiece's BPE)"
+                     (byte-level BPE), \"llama\" (SentencePiece's BPE), \"bert\" (WordPiece)"
                 )));
             }
         };
@@ -152,6 +160,11 @@ impl Tokenizer {
         let pieces = spec.is_pieces().then(|| spec.add_space_prefix.unwrap_or(true));
         let kind = Kind::Vocabulary { bpe, words, specials, pieces };
         Ok(Tokenizer { kind, bytes, ends, stops, bos, prefix, suffix })
+    }
+
+    /// Returns the number of tokens that [`Tokenizer::encode`] puts after a text.
+    pub(super) fn suffix_len(&self) -> usize {
+        self.suffix.len()
     }
 
     /// Returns the number of tokens.

@@ -18,6 +18,21 @@ pub(crate) struct Guard<'a> {
     pub(crate) before: Option<u32>,
 }
 
+/// WordPiece, which this build cannot make.
+pub(crate) mod wordpiece {
+    use crate::vocabulary::TokenizerSpec;
+
+    pub(crate) const MODEL: &str = "bert";
+
+    /// Returns a JSON that is refused like any other.
+    ///
+    /// # Errors
+    /// None.
+    pub(crate) fn json(_: &TokenizerSpec) -> warploom::Result<serde_json::Value> {
+        Ok(serde_json::Value::Null)
+    }
+}
+
 /// A pipeline, which this build cannot make.
 pub(crate) enum Pipeline {}
 

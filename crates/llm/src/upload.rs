@@ -2,10 +2,12 @@
 
 use super::builder::OnUpload;
 use super::decoder::{self, DecoderInput, DecoderOutput};
+use super::model::Model;
 use super::planner::DeviceModel;
 use super::weights::{self, Weight};
+use warploom::graph::Graph;
 use warploom::plan::merged_weights;
-use warploom::runtime::DeviceTensors;
+use warploom::runtime::{DeviceTensors, Runtime};
 use warploom::{Error, Result};
 use warploom_core::base::platform;
 
@@ -34,30 +36,28 @@ pub(super) fn check_memory(on: &DeviceModel) -> Result<()> {
     }
 }
 
+/// Returns an out-of-memory error if the weights of a model cannot fit on a device.
+pub(super) fn check_weights(runtime: &Runtime, model: &Model) -> Result<()> {
+    let profile = runtime.device().profile();
+    let have =
+        runtime.pool().budget().or((profile.memory_bytes > 0).then_some(profile.memory_bytes));
+    match (model.weight_bytes(), have) {
+        (need, Some(have)) if need > have => {
+            let what = format!("weights of {} on {}", model.file().name(), profile.id());
+            Err(Error::out_of_memory(what, need, have))
+        }
+        _ => Ok(()),
+    }
+}
+
 /// Uploads the weights in pieces and allocates the KV cache, so that only one piece of a file that
 /// is read on demand is in host memory at a time. Between pieces, other futures on the calling
 /// thread may run. `progress` receives the uploaded bytes and their total.
 pub(super) async fn upload(on: &DeviceModel, progress: &mut OnUpload<'_>) -> Result<DeviceTensors> {
     let (model, pool, device) = (&on.model, on.runtime.pool(), &**on.runtime.device());
-    let mut tensors = DeviceTensors::new();
-    let total = model.weight_bytes();
-    let mut done = 0;
-    for group in groups(on)? {
-        let sizes = group.iter().map(|weight| Ok((weight.name.as_str(), weight.bytes()?)));
-        tensors.allocate(pool, &sizes.collect::<Result<Vec<_>>>()?)?;
-        for weight in group {
-            let mut offset = 0;
-            for piece in weights::pieces(model.file(), model.config(), weight)? {
-                let bytes = piece?;
-                tensors.write(device, &weight.name, offset, &bytes)?;
-                offset += bytes.len() as u64;
-                done += bytes.len() as u64;
-                progress(done, total);
-                drop(bytes);
-                platform::let_others_run().await;
-            }
-        }
-    }
+    let (input, output) = (DecoderInput::Tokens, DecoderOutput::Logits);
+    let graph = on.model.graph_with(&on.weights, on.cache, input, output)?;
+    let mut tensors = weights_of(&on.runtime, model, &on.weights, &graph, progress).await?;
     let elements = (on.cache.rows() * model.config().kv_width()) as u64;
     let bytes = (elements * on.cache.dtype.bytes()).next_multiple_of(4);
     let mut states: Vec<(String, u64)> = Vec::new();
@@ -77,20 +77,54 @@ pub(super) async fn upload(on: &DeviceModel, progress: &mut OnUpload<'_>) -> Res
     Ok(tensors)
 }
 
-/// Returns all weights in groups: weights that plans read as one are in the same group.
-fn groups(on: &DeviceModel) -> Result<Vec<Vec<&Weight>>> {
-    let (input, output) = (DecoderInput::Tokens, DecoderOutput::Logits);
-    let graph = on.model.graph_with(&on.weights, on.cache, input, output)?;
-    let merged = merged_weights(&graph, on.runtime.device().profile())?;
+/// Uploads the weights in pieces, as [`upload`] does. `graph` is a graph of the plans that will read
+/// them.
+pub(super) async fn weights_of(
+    runtime: &Runtime,
+    model: &Model,
+    weights: &[Weight],
+    graph: &Graph,
+    progress: &mut OnUpload<'_>,
+) -> Result<DeviceTensors> {
+    let (pool, device) = (runtime.pool(), &**runtime.device());
+    let mut tensors = DeviceTensors::new();
+    let total = model.weight_bytes();
+    let mut done = 0;
+    for group in groups(runtime, weights, graph)? {
+        let sizes = group.iter().map(|weight| Ok((weight.name.as_str(), weight.bytes()?)));
+        tensors.allocate(pool, &sizes.collect::<Result<Vec<_>>>()?)?;
+        for weight in group {
+            let mut offset = 0;
+            for piece in weights::pieces(model.file(), model.config(), weight)? {
+                let bytes = piece?;
+                tensors.write(device, &weight.name, offset, &bytes)?;
+                offset += bytes.len() as u64;
+                done += bytes.len() as u64;
+                progress(done, total);
+                drop(bytes);
+                platform::let_others_run().await;
+            }
+        }
+    }
+    Ok(tensors)
+}
+
+/// Returns all weights in groups: weights that plans of `graph` read as one are in the same group.
+fn groups<'a>(
+    runtime: &Runtime,
+    weights: &'a [Weight],
+    graph: &Graph,
+) -> Result<Vec<Vec<&'a Weight>>> {
+    let merged = merged_weights(graph, runtime.device().profile())?;
     let mut groups: Vec<Vec<&Weight>> = Vec::new();
-    for weight in &on.weights {
+    for weight in weights {
         let find = |names: &&Vec<String>| names.contains(&weight.name);
         match merged.iter().find(find) {
             None => groups.push(vec![weight]),
             // The whole group is at the position of its first weight.
             Some(names) if groups.iter().flatten().any(|w| names.contains(&w.name)) => {}
             Some(names) => {
-                let of = |name: &String| on.weights.iter().find(|w| w.name == *name);
+                let of = |name: &String| weights.iter().find(|w| w.name == *name);
                 groups.push(names.iter().filter_map(of).collect());
             }
         }

@@ -43,12 +43,13 @@ const PHI3_NAMES: [&str; 2] = ["phi-3", "phi3"];
 #[derive(Clone, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub struct TokenizerSpec {
-    /// `tokenizer.ggml.model`: `gpt2` is byte-level BPE, `llama` is SentencePiece's BPE.
+    /// `tokenizer.ggml.model`: `gpt2` is byte-level BPE, `llama` is SentencePiece's BPE, `bert` is
+    /// WordPiece.
     pub model: String,
     /// `tokenizer.ggml.pre`: how text is split into words; empty if the file has no such key.
     pub pre: String,
     /// `tokenizer.ggml.tokens`: the text of each id. `gpt2` writes bytes in its own alphabet,
-    /// `llama` writes spaces as U+2581.
+    /// `llama` writes spaces as U+2581, `bert` what begins a word.
     pub tokens: Vec<String>,
     /// `tokenizer.ggml.merges`: pairs `a b`, best first. May be absent for `llama`; the merges are
     /// then derived from the scores.
@@ -65,6 +66,11 @@ pub struct TokenizerSpec {
     pub eos: Option<u32>,
     /// `tokenizer.ggml.eot_token_id`: the token that ends a turn.
     pub eot: Option<u32>,
+    /// `tokenizer.ggml.cls_token_id` of `bert`: the token that begins a text. If absent it is the BOS
+    /// token, and without that `[CLS]`.
+    pub cls: Option<u32>,
+    /// `tokenizer.ggml.seperator_token_id` of `bert`: the token that ends a text; `[SEP]` if absent.
+    pub sep: Option<u32>,
     /// `tokenizer.ggml.eom_token_id`: the token that ends a message before a tool call.
     pub eom: Option<u32>,
     /// `tokenizer.warploom.end_token_ids`: every id that ends an answer, if there are more than the
@@ -120,6 +126,9 @@ impl TokenizerSpec {
             eos: id("eos_token_id")?,
             eot: id("eot_token_id")?,
             eom: id("eom_token_id")?,
+            cls: id("cls_token_id")?,
+            // Misspelt in the format.
+            sep: id("seperator_token_id")?,
             ends: match file.find_integers(END_TOKENS)? {
                 // An id outside u32 is as invalid as any other outside the vocabulary.
                 Some(ids) => ids.map(|id| u32::try_from(id).unwrap_or(u32::MAX)).collect(),

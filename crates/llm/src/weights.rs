@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::collections::HashSet;
 use std::ops::Range;
 
-use super::config::{Config, DeltaNet, Experts, HeadNorms, ROPE_FACTORS};
+use super::config::{Config, DeltaNet, EmbeddingParts, Experts, HeadNorms, Norm, ROPE_FACTORS};
 use super::rope::{self, LOCAL_ROPE_FREQUENCIES, ROPE_FREQUENCIES};
 use warploom::provider::GRANULE;
 use warploom::{Error, Result};
@@ -96,11 +96,20 @@ pub(super) fn table(
     let (kv, ff) = (config.kv_width() as u64, config.feed_forward as u64);
     let vocabulary = config.vocabulary as u64;
     table.matrix("token_embd", &[vocabulary, d])?;
-    table.vector("output_norm.weight", d, Need::Required)?;
+    let architecture = config.architecture;
+    if architecture.embedding == EmbeddingParts::PositionsAndTypes {
+        table.matrix("position_embd", &[config.context as u64, d])?;
+    }
+    if architecture.embedding != EmbeddingParts::None {
+        table.matrix("token_types", &[config.token_types as u64, d])?;
+        table.norm("token_embd_norm", d)?;
+    }
+    if !architecture.sum_norms {
+        table.norm("output_norm", d)?;
+    }
     if !config.tied_output {
         table.product("output", [vocabulary, d])?;
     }
-    let architecture = config.architecture;
     for layer in 0..config.layers {
         let name = |tensor: &str| format!("blk.{layer}.{tensor}");
         let mut vectors = match architecture.pre_norms {
@@ -126,14 +135,17 @@ pub(super) fn table(
         if architecture.post_norms {
             vectors.extend([("post_attention_norm", d), ("post_ffw_norm", d)]);
         }
-        if architecture.has_sinks {
-            vectors.push(("attn_sinks", config.heads as u64));
+        if architecture.sum_norms {
+            vectors.extend([("attn_output_norm", d), ("layer_output_norm", d)]);
         }
-        for (vector, len) in vectors {
-            table.vector(&name(&format!("{vector}.weight")), len, Need::Required)?;
+        for (norm, len) in vectors {
+            table.norm(&name(norm), len)?;
+        }
+        if architecture.has_sinks {
+            table.vector(&name("attn_sinks.weight"), config.heads as u64, Need::Required)?;
         }
         let rows = if architecture.gated_attention { 2 * q } else { q };
-        let mut products: Vec<(&str, [u64; 2])> = match (net, architecture.merged) {
+        let mut products: Vec<(&str, [u64; 2])> = match (net, architecture.merged_qkv) {
             (Some(net), _) => table.delta_net(layer, net)?,
             (None, true) => vec![("attn_qkv", [q + 2 * kv, d]), ("attn_output", [d, q])],
             (None, false) => vec![
@@ -143,15 +155,12 @@ pub(super) fn table(
                 ("attn_output", [d, q]),
             ],
         };
-        match (config.experts_of(layer), architecture.merged) {
+        match (config.experts_of(layer), architecture.merged_gate) {
             (Some(experts), _) => products.push(("ffn_gate_inp", [experts.count as u64, d])),
             (None, true) => products.extend([("ffn_up", [2 * ff, d]), ("ffn_down", [d, ff])]),
             (None, false) => {
-                products.extend([
-                    ("ffn_gate", [ff, d]),
-                    ("ffn_up", [ff, d]),
-                    ("ffn_down", [d, ff]),
-                ]);
+                products.extend(architecture.gated.then_some(("ffn_gate", [ff, d])));
+                products.extend([("ffn_up", [ff, d]), ("ffn_down", [d, ff])]);
             }
         }
         for (product, shape) in products {
@@ -162,8 +171,9 @@ pub(super) fn table(
         }
     }
     let mut weights = table.weights;
+    let rotates = (0..config.layers).any(|layer| config.rotates(layer));
     for (name, there) in
-        [(ROPE_FREQUENCIES, true), (LOCAL_ROPE_FREQUENCIES, config.local_rope_base.is_some())]
+        [(ROPE_FREQUENCIES, rotates), (LOCAL_ROPE_FREQUENCIES, config.local_rope_base.is_some())]
     {
         if there {
             let shape = vec![config.rope_dim as u64 / 2];
@@ -186,6 +196,15 @@ impl<F: Fn(&str, &[u64], Need) -> Result<Option<Format>>> Table<'_, F> {
             self.weights.push(Weight { name, shape: shape.to_vec(), format });
         }
         Ok(())
+    }
+
+    /// Adds the weight of a norm, and its bias if norms have one.
+    fn norm(&mut self, name: &str, len: u64) -> Result<()> {
+        self.vector(&format!("{name}.weight"), len, Need::Required)?;
+        match self.config.architecture.norm {
+            Norm::Rms => Ok(()),
+            Norm::Layer => self.vector(&format!("{name}.bias"), len, Need::Required),
+        }
     }
 
     /// Adds a vector if it is present.

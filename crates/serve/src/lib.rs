@@ -1,8 +1,8 @@
-//! An OpenAI-compatible HTTP endpoint over the sequences of one session.
+//! An OpenAI-compatible HTTP endpoint over the sequences of one session, or over an encoder.
 //!
 //! `connection` reads requests within the limits, `request` checks them, `prepare` makes jobs of
 //! them and `routes` answers them; each connection has its own thread. `tools` knows the formats of
-//! tool calls, `constrain` and `grammars` compile what an answer must follow. `queue` passes jobs
+//! tool calls, `embeddings` answers with the vectors of an encoder, `constrain` and `grammars` compile what an answer must follow. `queue` passes jobs
 //! to the single thread of the `scheduler`, which is independent of HTTP and can be used without
 //! it.
 //!
@@ -15,6 +15,7 @@ mod choice;
 mod client;
 mod connection;
 mod constrain;
+mod embeddings;
 mod error;
 mod fields;
 mod grammars;
@@ -52,11 +53,12 @@ pub use queue::{Done, Ended, Failure, Job, Piece, Queue, Ticket};
 pub use scheduler::Scheduler;
 pub use sequences::Sequences;
 
+use embeddings::Encoder;
 use grammars::Grammars;
 use warploom::runtime::KeepAlive;
 use warploom::{Error, Result};
 use warploom_llm::chat::Template;
-use warploom_llm::{Model, Sampling, Session};
+use warploom_llm::{Embedder, Model, Sampling, Session};
 
 /// Server settings.
 #[derive(Clone, Debug)]
@@ -145,6 +147,8 @@ struct Shared {
     /// The control tokens by name.
     controls: HashMap<String, u32>,
     grammars: Grammars,
+    /// The encoder, in place of a session.
+    encoder: Option<Encoder>,
     /// Number of positions of each sequence.
     context: usize,
     sequences: usize,
@@ -209,18 +213,10 @@ impl Server {
     /// Io if the server cannot listen on the address or start its threads; invalid if an option is
     /// out of range.
     pub fn start(session: Session, options: ServeOptions) -> Result<Server> {
-        warploom_llm::Sampler::new(options.sampling.clone())?;
-        let bad_key = |key: &String| key.is_empty() || !key.bytes().all(|b| b.is_ascii_graphic());
-        if options.api_key.as_ref().is_some_and(bad_key) {
-            return Err(Error::invalid("api_key: must be printable ASCII without spaces"));
-        }
-        if options.cors_origin.as_ref().is_some_and(bad_key) {
-            return Err(Error::invalid("cors_origin: must be an origin or *"));
-        }
-        let listen = |e| Error::io(format!("cannot listen on {}", options.address), e);
-        let listener = TcpListener::bind(options.address).map_err(listen)?;
-        let address = listener.local_addr().map_err(listen)?;
-        let shared = Arc::new(shared(&session, options)?);
+        let (listener, address) = listen(&options)?;
+        let sequences = Sequences::sequences(&session);
+        let shared = shared(session.model(), (session.context(), sequences), options)?;
+        let shared = Arc::new(shared);
         let awake_for = shared.options.keep_awake;
         let awake =
             (!awake_for.is_zero()).then(|| KeepAlive::if_needed(session.device())).flatten();
@@ -235,6 +231,20 @@ impl Server {
         let accepting = shared.clone();
         let accept = move || accept(&listener, &accepting);
         let threads = vec![spawn("scheduler", run)?, spawn("accept", accept)?];
+        Ok(Server { address, shared, threads })
+    }
+
+    /// Starts a server that answers `/v1/embeddings` with an encoder, and generates no text.
+    ///
+    /// # Errors
+    /// Same as [`Server::start`].
+    pub fn start_encoder(embedder: Embedder, options: ServeOptions) -> Result<Server> {
+        let (listener, address) = listen(&options)?;
+        let mut shared = shared(embedder.model(), (embedder.context(), 1), options)?;
+        shared.encoder = Some(Encoder::new(embedder));
+        let shared = Arc::new(shared);
+        let accepting = shared.clone();
+        let threads = vec![spawn("accept", move || accept(&listener, &accepting))?];
         Ok(Server { address, shared, threads })
     }
 
@@ -331,9 +341,29 @@ fn spawn(name: &str, work: impl FnOnce() + Send + 'static) -> Result<JoinHandle<
     thread.spawn(work).map_err(|e| Error::io(format!("cannot start the thread {name}"), e))
 }
 
-fn shared(session: &Session, options: ServeOptions) -> Result<Shared> {
+/// Checks the options, and listens on their address.
+fn listen(options: &ServeOptions) -> Result<(TcpListener, SocketAddr)> {
+    warploom_llm::Sampler::new(options.sampling.clone())?;
+    let bad_key = |key: &String| key.is_empty() || !key.bytes().all(|b| b.is_ascii_graphic());
+    if options.api_key.as_ref().is_some_and(bad_key) {
+        return Err(Error::invalid("api_key: must be printable ASCII without spaces"));
+    }
+    if options.cors_origin.as_ref().is_some_and(bad_key) {
+        return Err(Error::invalid("cors_origin: must be an origin or *"));
+    }
+    let failed = |e| Error::io(format!("cannot listen on {}", options.address), e);
+    let listener = TcpListener::bind(options.address).map_err(failed)?;
+    let address = listener.local_addr().map_err(failed)?;
+    Ok((listener, address))
+}
+
+fn shared(
+    model: &Arc<Model>,
+    (context, sequences): (usize, usize),
+    options: ServeOptions,
+) -> Result<Shared> {
     use std::hash::{BuildHasher, RandomState};
-    let model = session.model().clone();
+    let model = model.clone();
     let tokenizer = model.tokenizer();
     let mut longest_token = tokenizer.control_names().map(str::len).max().unwrap_or(0);
     for id in 0..tokenizer.vocabulary() {
@@ -353,8 +383,9 @@ fn shared(session: &Session, options: ServeOptions) -> Result<Shared> {
         controls: controls.collect(),
         grammars: Grammars::new(model.shared_tokenizer().clone()),
         template,
-        context: session.context(),
-        sequences: Sequences::sequences(session),
+        encoder: None,
+        context,
+        sequences,
         longest_token: longest_token.max(1),
         queue: Arc::new(Queue::new(options.queue)),
         reading: Mutex::new(()),

@@ -11,6 +11,7 @@ use super::answer::{Answer, Kind};
 use super::choice::Choice;
 use super::client::Client;
 use super::connection::{Connection, Head, NoRequest};
+use super::embeddings::{Encoder, embeddings};
 use super::error::{ApiError, no_model};
 use super::inflate::inflated;
 use super::prepare::Prepared;
@@ -30,6 +31,7 @@ enum Route {
     Props,
     Tokenize,
     Detokenize,
+    Embeddings,
     Text(Kind),
     /// A browser's CORS preflight.
     Preflight,
@@ -126,17 +128,22 @@ impl Client<'_> {
                 self.whole(200, "text/plain; version=0.0.4", &text, &[])?;
             }
             Route::Props => self.json(200, &tokens::props(self.shared))?,
-            Route::Tokenize | Route::Detokenize => {
+            Route::Tokenize | Route::Detokenize | Route::Embeddings => {
                 let limit = self.shared.options.limits.body;
                 let body = head.coding.clone().and_then(|coding| inflated(coding, body, limit));
                 let answer = body.and_then(|body| match route {
                     Route::Tokenize => tokens::tokenize(self.shared, &body),
+                    Route::Embeddings => embeddings(self.shared, &body),
                     _ => tokens::detokenize(self.shared, &body),
                 });
                 match answer {
                     Ok(value) => self.json(200, &value)?,
                     Err(error) => self.error(&error)?,
                 }
+            }
+            Route::Text(_) if self.shared.encoder.is_some() => {
+                let text = "this model is an encoder, which generates no text: use /v1/embeddings";
+                self.error(&ApiError::new(400, text).code("no_text"))?;
             }
             Route::Text(kind) => match Prepared::new(self.shared, kind, head, body, begin) {
                 Ok(prepared) => self.write(prepared)?,
@@ -155,6 +162,7 @@ impl Client<'_> {
             "/props" => (Route::Props, "GET"),
             "/tokenize" => (Route::Tokenize, "POST"),
             "/detokenize" => (Route::Detokenize, "POST"),
+            "/v1/embeddings" => (Route::Embeddings, "POST"),
             "/v1/chat/completions" => (Route::Text(Kind::Chat), "POST"),
             "/v1/completions" => (Route::Text(Kind::Completion), "POST"),
             path => match path.strip_prefix("/v1/models/") {
@@ -211,7 +219,7 @@ impl Client<'_> {
         let state = json!({
             "status": word,
             "sequences": self.shared.sequences,
-            "running": queue.running(),
+            "running": queue.running() + self.shared.encoder.as_ref().map_or(0, Encoder::requests),
             "waiting": queue.waiting(),
         });
         self.json(status, &state)

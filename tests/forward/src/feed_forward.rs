@@ -9,7 +9,7 @@ impl Forward {
     pub(super) fn feed_forward(&self, layer: usize, h: &[f64]) -> Vec<f64> {
         let name = |tensor: &str| format!("blk.{layer}.{tensor}");
         let mut up = self.product(&name("ffn_up"), h);
-        let gate = if self.config.architecture.merged {
+        let gate = if self.config.architecture.merged_gate {
             let half = up.split_off(up.len() / 2);
             std::mem::replace(&mut up, half)
         } else {

@@ -176,7 +176,7 @@ impl Forward {
     fn attention(&mut self, layer: usize, h: &[f64]) -> Vec<f64> {
         let name = |tensor: &str| format!("blk.{layer}.{tensor}");
         let (hd, kv) = (self.config.head_dim, self.config.kv_width());
-        let (mut q, mut k, v) = if self.config.architecture.merged {
+        let (mut q, mut k, v) = if self.config.architecture.merged_qkv {
             let mut q = self.product(&name("attn_qkv"), h);
             let mut k = q.split_off(q.len() - 2 * kv);
             let v = k.split_off(kv);

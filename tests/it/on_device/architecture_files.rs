@@ -66,11 +66,15 @@ pub(super) fn tensor(model: &Json, source: &str) -> (Vec<u64>, Vec<f32>) {
     let shape: Vec<u64> = serde_json::from_value(model["tensors"][source].clone()).unwrap();
     let mut values = numbers(source, shape.iter().product::<u64>() as usize);
     let (scale, offset) = match source.rsplit_once('.').unwrap() {
-        (stem, "weight") if stem.ends_with("norm") => {
+        (stem, "weight")
+            if ["norm", "Norm", "norm1", "norm2", "emb_ln"].iter().any(|n| stem.ends_with(n)) =>
+        {
             let plain = !is_less_one(name(model)) || stem.ends_with("linear_attn.norm");
             (4.0, if plain { 1.0 } else { 0.0 })
         }
-        (stem, "weight") if stem.ends_with("embed_tokens") => (1.0, 0.0),
+        (stem, "weight") if stem.ends_with("embed_tokens") || stem.ends_with("embeddings") => {
+            (1.0, 0.0)
+        }
         (_, kind) => (if kind == "bias" { 4.0 } else { 8.0 }, 0.0),
     };
     values.iter_mut().for_each(|value| *value = *value / scale + offset);

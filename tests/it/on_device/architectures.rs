@@ -52,7 +52,8 @@ fn the_float64_pass_agrees_with_transformers() {
         }
     }
     let named: Vec<&str> = golden.iter().map(name).collect();
-    for architecture in Architecture::names() {
+    let decodes = |name: &&str| Architecture::of(name).is_some_and(|row| !row.encodes);
+    for architecture in Architecture::names().filter(decodes) {
         assert!(named.contains(&architecture), "models.json has no {architecture}");
     }
 }

@@ -14,6 +14,7 @@ mod device_sampling;
 mod device_work;
 pub(crate) mod devices;
 mod doctor;
+mod encoders;
 mod engines;
 pub(crate) mod finite;
 mod finite_serve;

@@ -13,9 +13,12 @@ impl Builder<'_> {
         self.add("", Op::Reshape(Shape::new(shape)), &[x])
     }
 
-    /// Writes `x` `[s, g, e]` to the KV cache of a layer and returns the filled rows of the
+    /// Writes `x` `[s, g, e]` to the KV cache of a layer, if there is one, and returns the filled rows of the
     /// sequence, `[p + s, g, e]`, or for a batch all rows, `[n, g, e]`.
     fn cached(&mut self, layer: usize, kind: char, x: NodeId) -> Result<NodeId> {
+        if self.texts.is_some() {
+            return Ok(x);
+        }
         let name = cache_name(kind, layer);
         let shape = Shape::new([self.cache.rows(), self.config.kv_heads, self.config.head_dim]);
         let state = self.graph.state(&name, shape, self.cache.dtype); // [n, g, e]
@@ -50,7 +53,7 @@ impl Builder<'_> {
 
     /// Computes q `[s, h * e]`, k `[s, g * e]` and v `[s, g * e]` from the operand `h`, `[s, d]`.
     fn queries_keys_values(&mut self, layer: usize, h: NodeId) -> Result<[NodeId; 3]> {
-        if !self.architecture.merged {
+        if !self.architecture.merged_qkv {
             let q = self.linear(layer, "attn_q", h)?;
             let k = self.linear(layer, "attn_k", h)?;
             return Ok([q, k, self.linear(layer, "attn_v", h)?]);
@@ -69,7 +72,8 @@ impl Builder<'_> {
         kind: char,
         x: NodeId,
         heads: usize,
-        [positions, turns]: [NodeId; 2],
+        positions: NodeId,
+        turns: Option<NodeId>,
     ) -> Result<NodeId> {
         let x = match self.architecture.head_norms {
             HeadNorms::Whole => self.norm(layer, &format!("attn_{kind}_norm"), x)?,
@@ -88,20 +92,19 @@ impl Builder<'_> {
         if has_norm {
             x = self.norm(layer, &norm, x)?;
         }
-        if !self.config.rotates(layer) {
-            return Ok(x);
-        }
+        let Some(turns) = turns.filter(|_| self.config.rotates(layer)) else { return Ok(x) };
         let op = Op::Rope { pairs: self.architecture.rope, rot_dim: self.config.rope_dim };
         self.add(format!("blk.{layer}.rope_{kind}"), op, &[x, positions, turns])
     }
 
-    /// Computes attention `[s, d]` from the operand `h`, `[s, d]`; `rope` holds positions `[s]` and
-    /// frequencies `[rope_dim / 2]`.
+    /// Computes attention `[s, d]` from the operand `h`, `[s, d]`, the positions `[s]`, and the
+    /// frequencies `[rope_dim / 2]` if the model rotates queries and keys.
     pub(super) fn attention(
         &mut self,
         layer: usize,
         h: NodeId,
-        rope: [NodeId; 2],
+        positions: NodeId,
+        turns: Option<NodeId>,
     ) -> Result<NodeId> {
         let config = self.config;
         let (q, k, v, gate) = match self.architecture.gated_attention {
@@ -115,16 +118,21 @@ impl Builder<'_> {
                 (q, k, v, None)
             }
         };
-        let q = self.turned(layer, 'q', q, config.heads, rope)?; // [s, h, e]
-        let k = self.turned(layer, 'k', k, config.kv_heads, rope)?; // [s, g, e]
+        let q = self.turned(layer, 'q', q, config.heads, positions, turns)?; // [s, h, e]
+        let k = self.turned(layer, 'k', k, config.kv_heads, positions, turns)?; // [s, g, e]
         let v = self.split_heads(v, config.kv_heads)?; // [s, g, e]
         let k = self.cached(layer, 'k', k)?; // [p + s, g, e] or [n, g, e]
         let v = self.cached(layer, 'v', v)?; // [p + s, g, e] or [n, g, e]
-        let (causal, past, spans) = match self.place {
-            Place::From(_) => (true, Dim::symbol(PAST), None),
-            Place::Rows { spans, .. } => (false, Dim::new(0), Some(spans)),
-        };
         let (scale, window) = (config.scale(layer), config.window(layer));
+        let (causal, past, spans, window) = match (&self.place, self.texts) {
+            // The spans are within the window.
+            (_, Some(texts)) => {
+                let spans = if window.is_some() { texts.local } else { texts.all };
+                (false, Dim::new(0), Some(spans), None)
+            }
+            (Place::From(_), None) => (true, Dim::symbol(PAST), None, window),
+            (Place::Rows { spans, .. }, None) => (false, Dim::new(0), Some(*spans), window),
+        };
         let sinks = match self.architecture.has_sinks {
             true => Some(self.weight(&format!("blk.{layer}.attn_sinks.weight"))?), // [h]
             false => None,

@@ -12,7 +12,12 @@ impl Builder<'_> {
         if let Some(experts) = self.config.experts_of(layer) {
             return self.mixture(layer, experts, h);
         }
-        let (gate, up) = match self.architecture.merged {
+        if !self.architecture.gated {
+            let up = self.linear(layer, "ffn_up", h)?; // [s, f]
+            let y = self.activated(layer, up)?; // [s, f]
+            return self.linear(layer, "ffn_down", y);
+        }
+        let (gate, up) = match self.architecture.merged_gate {
             true => {
                 let f = self.config.feed_forward;
                 let both = self.linear(layer, "ffn_up", h)?; // [s, 2 f]
@@ -29,17 +34,26 @@ impl Builder<'_> {
 
     /// Computes `activation(gate) * up`, element by element.
     fn gated(&mut self, layer: usize, name: &str, gate: NodeId, up: NodeId) -> Result<NodeId> {
-        let (label, op) = match self.architecture.activation {
-            Activation::Silu => ("ffn_silu", UnaryOp::Silu),
-            Activation::GeluTanh => ("ffn_gelu", UnaryOp::GeluTanh),
-            Activation::ReluSquared => ("ffn_relu", UnaryOp::Relu),
-            Activation::ClampedSwiglu => return self.clamped_swiglu(layer, name, gate, up),
-        };
-        let mut y = self.add(format!("blk.{layer}.{label}"), Op::Unary(op), &[gate])?;
-        if self.architecture.activation == Activation::ReluSquared {
-            y = self.binary(layer, "ffn_squared", BinaryOp::Mul, y, y)?;
+        if self.architecture.activation == Activation::ClampedSwiglu {
+            return self.clamped_swiglu(layer, name, gate, up);
         }
+        let y = self.activated(layer, gate)?;
         self.binary(layer, &format!("{name}_gated"), BinaryOp::Mul, y, up)
+    }
+
+    /// Computes the activation function of `x`, element by element, unless it has two operands.
+    fn activated(&mut self, layer: usize, x: NodeId) -> Result<NodeId> {
+        let (label, op) = match self.architecture.activation {
+            Activation::Silu | Activation::ClampedSwiglu => ("ffn_silu", UnaryOp::Silu),
+            Activation::GeluTanh => ("ffn_gelu", UnaryOp::GeluTanh),
+            Activation::Gelu => ("ffn_gelu", UnaryOp::Gelu),
+            Activation::ReluSquared => ("ffn_relu", UnaryOp::Relu),
+        };
+        let y = self.add(format!("blk.{layer}.{label}"), Op::Unary(op), &[x])?;
+        match self.architecture.activation {
+            Activation::ReluSquared => self.binary(layer, "ffn_squared", BinaryOp::Mul, y, y),
+            _ => Ok(y),
+        }
     }
 
     /// Computes [`Activation::ClampedSwiglu`] of `gate` times `up` plus 1.

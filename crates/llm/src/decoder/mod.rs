@@ -8,11 +8,14 @@
 mod attention;
 mod chosen;
 mod delta_net;
+mod encoder;
 mod feed_forward;
 
 use chosen::Chosen;
+pub use encoder::TEXTS;
+pub(super) use encoder::{graph as encoder, has_windows};
 
-use super::config::{Architecture, Config};
+use super::config::{Architecture, Config, Norm};
 use super::rope::{LOCAL_ROPE_FREQUENCIES, ROPE_FREQUENCIES};
 use super::weights::{self, Need, Weight};
 use warploom::graph::{BinaryOp, Graph, NodeId, Op};
@@ -163,6 +166,13 @@ pub(super) fn decoder(
     output: DecoderOutput,
 ) -> Result<Graph> {
     let architecture = config.architecture;
+    if architecture.encodes {
+        return Err(Error::invalid(format!(
+            "architecture {} is an encoder, which generates no text: `Embedder`, or the command \
+             `embed`, returns its vectors",
+            architecture.name
+        )));
+    }
     let name = format!("{} {}{}", architecture.name, output.label(), input.suffix());
     let mut graph = Graph::new(name);
     let s = if input == DecoderInput::RunAhead { Dim::new(1) } else { Dim::symbol(SEQ) };
@@ -185,35 +195,21 @@ pub(super) fn decoder(
         },
     };
     let tokens_len = s.clone();
-    let mut b = Builder { graph, config, architecture, weights, cache, place, tokens: tokens_len };
-    let turns = b.weight(ROPE_FREQUENCIES)?; // [rope_dim / 2]
-    let local_turns = match config.local_rope_base {
-        Some(_) => b.weight(LOCAL_ROPE_FREQUENCIES)?, // [rope_dim / 2]
-        None => turns,
+    let mut b = Builder {
+        graph,
+        config,
+        architecture,
+        weights,
+        cache,
+        place,
+        texts: None,
+        tokens: tokens_len,
     };
     let embedding = b.weight("token_embd.weight")?; // [v, d]
-
-    let mut x = b.add("embedding", Op::Gather { axis: 0 }, &[embedding, tokens])?; // [s, d]
-    x = b.scaled("embedding_scale", x, config.embedding_scale)?; // [s, d]
+    let mut x = b.embedded(embedding, tokens)?; // [s, d]
+    let turns = b.turns()?;
     for layer in 0..config.layers {
-        let h = b.operand_of(layer, "attn_norm", x)?; // [s, d]
-        let turns = if config.is_local(layer) { local_turns } else { turns };
-        let mut a = match config.delta_net_of(layer) {
-            Some(net) => b.delta_net(layer, net, h, positions)?,
-            None => b.attention(layer, h, [positions, turns])?,
-        }; // [s, d]
-        if architecture.post_norms {
-            a = b.norm(layer, "post_attention_norm", a)?; // [s, d]
-        }
-        a = b.scaled(&format!("blk.{layer}.attn_scale"), a, config.residual_scale)?; // [s, d]
-        x = b.binary(layer, "attn_residual", BinaryOp::Add, x, a)?; // [s, d]
-        let h = b.operand_of(layer, architecture.ffn_norm, x)?; // [s, d]
-        let mut y = b.feed_forward(layer, h)?; // [s, d]
-        if architecture.post_norms {
-            y = b.norm(layer, "post_ffw_norm", y)?; // [s, d]
-        }
-        y = b.scaled(&format!("blk.{layer}.ffn_scale"), y, config.residual_scale)?; // [s, d]
-        x = b.binary(layer, "ffn_residual", BinaryOp::Add, x, y)?; // [s, d]
+        x = b.block(layer, x, positions, &turns)?; // [s, d]
     }
     if output == DecoderOutput::Nothing {
         return Ok(b.graph);
@@ -224,8 +220,7 @@ pub(super) fn decoder(
         let last = Op::Slice { axis: 0, start: s - Dim::new(1), len: Dim::new(1), step: 1 };
         x = b.add("last", last, &[x])?; // [1, d]
     }
-    let norm = b.weight("output_norm.weight")?; // [d]
-    let x = b.add("output_norm", Op::RmsNorm { eps: config.norm_epsilon }, &[x, norm])?; // [1, d]
+    let x = b.normalised("output_norm", x)?; // [1, d]
     let logits = match config.tied_output {
         true => b.add("output", Op::linear(), &[x, embedding])?, // [1, v]
         false => b.product("output", x)?,                        // [1, v]
@@ -271,8 +266,25 @@ struct Builder<'a> {
     weights: &'a [Weight],
     cache: CacheShape,
     place: Place,
+    /// Of a run of whole texts, whose keys are those of the run.
+    texts: Option<Spans>,
     /// Number of tokens, `s`.
     tokens: Dim,
+}
+
+/// The rotary frequencies, `[rope_dim / 2]`: of most layers, and of those with
+/// [`Config::local_rope_base`].
+struct Turns {
+    all: NodeId,
+    local: NodeId,
+}
+
+/// The tokens to which each token of whole texts attends, `[s, 2]`: in most layers, and in those with
+/// a window. There is no cache.
+#[derive(Clone, Copy)]
+struct Spans {
+    all: NodeId,
+    local: NodeId,
 }
 
 /// The cache rows of a run's tokens.
@@ -307,10 +319,80 @@ impl Builder<'_> {
         Some(self.graph.weight(name, shape, weight.format))
     }
 
+    /// Returns the embeddings of tokens, `[s, d]`.
+    fn embedded(&mut self, embedding: NodeId, tokens: NodeId) -> Result<NodeId> {
+        let x = self.add("embedding", Op::Gather { axis: 0 }, &[embedding, tokens])?; // [s, d]
+        self.scaled("embedding_scale", x, self.config.embedding_scale)
+    }
+
+    /// Returns the rotary frequencies, if a layer rotates.
+    fn turns(&mut self) -> Result<Option<Turns>> {
+        let config = self.config;
+        if !(0..config.layers).any(|layer| config.rotates(layer)) {
+            return Ok(None);
+        }
+        let all = self.weight(ROPE_FREQUENCIES)?; // [rope_dim / 2]
+        let local = match config.local_rope_base {
+            Some(_) => self.weight(LOCAL_ROPE_FREQUENCIES)?, // [rope_dim / 2]
+            None => all,
+        };
+        Ok(Some(Turns { all, local }))
+    }
+
+    /// Computes a layer, `[s, d]`.
+    fn block(
+        &mut self,
+        layer: usize,
+        x: NodeId,
+        positions: NodeId,
+        turns: &Option<Turns>,
+    ) -> Result<NodeId> {
+        let (config, architecture) = (self.config, self.architecture);
+        let h = self.operand_of(layer, "attn_norm", x)?; // [s, d]
+        let turns = turns.as_ref().map(|turns| match config.is_local(layer) {
+            true => turns.local,
+            false => turns.all,
+        });
+        let mut a = match config.delta_net_of(layer) {
+            Some(net) => self.delta_net(layer, net, h, positions)?,
+            None => self.attention(layer, h, positions, turns)?,
+        }; // [s, d]
+        if architecture.post_norms {
+            a = self.norm(layer, "post_attention_norm", a)?; // [s, d]
+        }
+        a = self.scaled(&format!("blk.{layer}.attn_scale"), a, config.residual_scale)?; // [s, d]
+        let mut x = self.binary(layer, "attn_residual", BinaryOp::Add, x, a)?; // [s, d]
+        if architecture.sum_norms {
+            x = self.norm(layer, "attn_output_norm", x)?; // [s, d]
+        }
+        let h = self.operand_of(layer, architecture.ffn_norm, x)?; // [s, d]
+        let mut y = self.feed_forward(layer, h)?; // [s, d]
+        if architecture.post_norms {
+            y = self.norm(layer, "post_ffw_norm", y)?; // [s, d]
+        }
+        y = self.scaled(&format!("blk.{layer}.ffn_scale"), y, config.residual_scale)?; // [s, d]
+        let x = self.binary(layer, "ffn_residual", BinaryOp::Add, x, y)?; // [s, d]
+        match architecture.sum_norms {
+            true => self.norm(layer, "layer_output_norm", x),
+            false => Ok(x),
+        }
+    }
+
     fn norm(&mut self, layer: usize, name: &str, x: NodeId) -> Result<NodeId> {
-        let weight = self.weight(&format!("blk.{layer}.{name}.weight"))?;
+        self.normalised(&format!("blk.{layer}.{name}"), x)
+    }
+
+    /// Normalises `x` along its last axis, with the weight of this name, and the bias of a LayerNorm.
+    fn normalised(&mut self, name: &str, x: NodeId) -> Result<NodeId> {
+        let weight = self.weight(&format!("{name}.weight"))?;
         let eps = self.config.norm_epsilon;
-        self.add(format!("blk.{layer}.{name}"), Op::RmsNorm { eps }, &[x, weight])
+        match self.architecture.norm {
+            Norm::Rms => self.add(name, Op::RmsNorm { eps }, &[x, weight]),
+            Norm::Layer => {
+                let bias = self.weight(&format!("{name}.bias"))?;
+                self.add(name, Op::LayerNorm { eps }, &[x, weight, bias])
+            }
+        }
     }
 
     /// Normalises the operand of a part of a layer, if the architecture does so there.

@@ -6,7 +6,8 @@ use serde::Deserialize;
 use serde_json::Value as Json;
 
 use super::names::{self, Names};
-use crate::architecture::Windows;
+use super::pooling;
+use crate::architecture::{Norm, Rotated, Windows};
 use crate::yarn;
 use warploom::{Error, Result};
 use warploom_models::gguf::{Value, Writer};
@@ -15,16 +16,27 @@ use warploom_models::gguf::{Value, Writer};
 #[derive(Clone, Debug, Deserialize)]
 pub(super) struct Config {
     pub(super) model_type: String,
+    #[serde(alias = "n_embd")]
     hidden_size: u64,
+    #[serde(alias = "n_inner")]
     intermediate_size: u64,
+    #[serde(alias = "n_layer")]
     pub(super) num_hidden_layers: u64,
+    #[serde(alias = "n_head")]
     pub(super) num_attention_heads: u64,
     num_key_value_heads: Option<u64>,
     head_dim: Option<u64>,
     partial_rotary_factor: Option<f64>,
     query_pre_attn_scalar: Option<f64>,
+    #[serde(alias = "n_positions")]
     max_position_embeddings: u64,
-    rms_norm_eps: f64,
+    rms_norm_eps: Option<f64>,
+    #[serde(alias = "layer_norm_epsilon")]
+    layer_norm_eps: Option<f64>,
+    position_embedding_type: Option<String>,
+    /// The activation function of nomic-bert, with or without a gate.
+    activation_function: Option<String>,
+    #[serde(alias = "rotary_emb_base")]
     rope_theta: Option<f64>,
     rope_scaling: Option<Scaling>,
     /// Base and scaling of the rotary frequencies in newer files.
@@ -63,6 +75,7 @@ pub(super) struct Config {
     pub(super) vocab_size: u64,
     pub(super) bos_token_id: Option<Ids>,
     pub(super) eos_token_id: Option<Ids>,
+    pad_token_id: Option<u64>,
 }
 
 /// Which layers have a window: a period, or a letter for each layer of it.
@@ -195,6 +208,14 @@ impl Config {
         self.num_experts.unwrap_or(0)
     }
 
+    /// Returns the row of the position embeddings that the first token of a text has.
+    pub(super) fn first_position(&self, names: &Names) -> u64 {
+        match names.positions_after_padding {
+            true => self.pad_token_id.unwrap_or(1).saturating_add(1),
+            false => 0,
+        }
+    }
+
     /// Returns whether the embedding is also the output matrix.
     pub(super) fn tied(&self, names: &Names) -> bool {
         self.tie_word_embeddings.unwrap_or(names.tied)
@@ -245,14 +266,16 @@ impl Config {
         self.refuse_what_is_not_done().map_err(|e| e.context(&name))?;
         let names = self.names().map_err(|e| e.context(&name))?;
         let arch = names.architecture;
+        let architecture = names.architecture()?;
         to.key("general.architecture", Value::String(arch))?;
         if let Some(name) = folder.file_name().and_then(|name| name.to_str()) {
             to.key("general.name", Value::String(name))?;
         }
         let head_dim = self.head_dim();
+        let positions = self.max_position_embeddings.saturating_sub(self.first_position(names));
         let mut counts = vec![
             ("block_count", "num_hidden_layers", self.num_hidden_layers),
-            ("context_length", "max_position_embeddings", self.max_position_embeddings),
+            ("context_length", "max_position_embeddings", positions),
             ("embedding_length", "hidden_size", self.hidden_size),
             ("feed_forward_length", "intermediate_size", self.intermediate_size),
             ("attention.head_count", "num_attention_heads", self.num_attention_heads),
@@ -284,8 +307,16 @@ impl Config {
         let mut number = |key: &str, number: f64| {
             to.key(&format!("{arch}.{key}"), Value::F32(number as f32)).map(|_| ())
         };
-        number("attention.layer_norm_rms_epsilon", self.rms_norm_eps)?;
-        number("rope.freq_base", self.rope_theta(names))?;
+        let (key, field, epsilon) = match architecture.norm {
+            Norm::Rms => ("layer_norm_rms_epsilon", "rms_norm_eps", self.rms_norm_eps),
+            Norm::Layer => ("layer_norm_epsilon", "layer_norm_eps", self.layer_norm_eps),
+        };
+        let epsilon =
+            epsilon.ok_or_else(|| Error::bad_file(format!("{name}: missing field `{field}`")))?;
+        number(&format!("attention.{key}"), epsilon)?;
+        if architecture.rotated != Rotated::None {
+            number("rope.freq_base", self.rope_theta(names))?;
+        }
         if let Some(theta) = self.local_rope_theta().map_err(|e| e.context(&name))? {
             number("rope.freq_base_swa", theta)?;
         }
@@ -300,6 +331,9 @@ impl Config {
         }
         if let Some(scalar) = self.query_pre_attn_scalar {
             number("attention.scale", 1.0 / scalar.sqrt())?;
+        }
+        if let Some(kind) = pooling::read(folder)? {
+            to.key(&format!("{arch}.pooling_type"), Value::U32(kind))?;
         }
         if let Some(normalised) = self.norm_topk_prob {
             to.key(&format!("{arch}.expert_weights_norm"), Value::Bool(normalised))?;
@@ -419,6 +453,14 @@ impl Config {
             ("mlp_only_layers", !self.mlp_only_layers.is_empty()),
             ("decoder_sparse_step", self.decoder_sparse_step.is_some_and(|n| n != 1)),
             ("use_bidirectional_attention", self.use_bidirectional_attention == Some(true)),
+            (
+                "position_embedding_type",
+                self.position_embedding_type.as_deref().is_some_and(|kind| kind != "absolute"),
+            ),
+            (
+                "activation_function",
+                self.activation_function.as_deref().is_some_and(|kind| kind != "swiglu"),
+            ),
             ("quantization_config", self.quantization_config.is_some()),
             ("quantization", self.quantization.is_some()),
         ];

@@ -7,7 +7,7 @@
 //!
 //! Differences between architectures are rows of a table in `names`. `config` converts the
 //! hyperparameters to metadata, `tokenizer` the vocabulary with additions from other files
-//! (`companions`), `templates` the chat templates, `generation` the end tokens. Nothing is guessed:
+//! (`companions`), `pooling` that of sentence-transformers, `templates` the chat templates, `generation` the end tokens. Nothing is guessed:
 //! a missing value, an unknown tensor or an unsupported tokenizer is an error that names it.
 
 mod companions;
@@ -16,6 +16,7 @@ mod experts;
 mod foreign;
 mod generation;
 mod names;
+mod pooling;
 mod templates;
 mod tokenizer;
 
@@ -57,8 +58,8 @@ pub(super) struct Placed {
 enum From {
     /// The tensor `name` in the weight file with index `file`. `interleave` is the number of heads
     /// of a tensor whose rows are reordered: for rotation, the file pairs rows that are half a head
-    /// apart, and GGUF pairs neighbouring rows.
-    File { file: usize, name: String, interleave: Option<usize> },
+    /// apart, and GGUF pairs neighbouring rows. The first `skip` rows are left out.
+    File { file: usize, name: String, interleave: Option<usize>, skip: usize },
     /// One tensor for each expert, in their order: the weight file and the name.
     Experts(Vec<(usize, String)>),
     /// Bytes of computed values.
@@ -146,11 +147,13 @@ impl Folder {
 
     /// Returns the bytes of a row of a tensor, with rows in GGUF's order.
     pub(super) fn row<'a>(&'a self, tensor: &'a Placed, row: usize) -> Result<&'a [u8]> {
+        let mut rows = tensor.rows();
         let (bytes, row) = match &tensor.from {
             From::Made(bytes) => (&bytes[..], row),
-            From::File { file, name, interleave } => {
-                let row = interleave.map_or(row, |heads| interleaved(row, tensor.rows() / heads));
-                (self.files[*file].bytes(name)?, row)
+            From::File { file, name, interleave, skip } => {
+                let row = interleave.map_or(row, |heads| interleaved(row, rows / heads));
+                rows += skip;
+                (self.files[*file].bytes(name)?, row + skip)
             }
             From::Experts(experts) => {
                 let each = tensor.rows() / experts.len().max(1);
@@ -162,7 +165,7 @@ impl Folder {
                 });
             }
         };
-        let len = bytes.len() / tensor.rows();
+        let len = bytes.len() / rows;
         bytes.get(row * len..(row + 1) * len).ok_or_else(|| {
             Error::bad_file(format!("{}: tensor `{}` has no row {row}", self.name(), tensor.name))
         })
@@ -190,7 +193,7 @@ impl Folder {
                 let bad = |what: String| {
                     Error::bad_file(format!("{}: tensor `{source}`: {what}", file.name()))
                 };
-                let shape = info.shape().to_vec();
+                let mut shape = info.shape().to_vec();
                 if shape.is_empty() || shape.contains(&0) {
                     return Err(bad(format!("shape {shape:?} is not a vector or matrix")));
                 }
@@ -219,7 +222,19 @@ impl Folder {
                     placed.push(Placed { name, shape, format, from });
                     continue;
                 }
-                let from = From::File { file: index, name: source.clone(), interleave };
+                let mut skip = 0;
+                if name == "position_embd.weight" {
+                    skip = self.config.first_position(names);
+                    if shape[0] <= skip {
+                        return Err(bad(format!(
+                            "{} rows, the first position is {skip}",
+                            shape[0]
+                        )));
+                    }
+                    shape[0] -= skip;
+                }
+                let skip = skip as usize;
+                let from = From::File { file: index, name: source.clone(), interleave, skip };
                 placed.push(Placed { name, shape, format, from });
             }
         }

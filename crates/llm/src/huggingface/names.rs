@@ -25,6 +25,16 @@ pub(super) struct Names {
     pub(super) norms_less_one: bool,
     /// Whether neighbouring elements of a head rotate together in the file too.
     neighbours: bool,
+    /// Whether the first position is the one after the token of padding.
+    pub(super) positions_after_padding: bool,
+    /// Names of tensors outside the layers: in safetensors, and in GGUF.
+    model: &'static [(&'static str, &'static str)],
+    /// Prefix of the names in layers, up to the number of the layer.
+    layers: &'static str,
+    /// Prefix that files have or not, before every name.
+    prefix: &'static str,
+    /// Beginnings of the names of tensors that are not part of the network.
+    left_out: &'static [&'static str],
     /// Names in a layer that take precedence over those in [`LAYER`].
     own: &'static [(&'static str, &'static str)],
 }
@@ -40,10 +50,15 @@ const PLAIN: Names = Names {
     windows: true,
     norms_less_one: false,
     neighbours: false,
+    positions_after_padding: false,
+    model: &MODEL,
+    layers: "model.layers.",
+    prefix: "",
+    left_out: &[],
     own: &[],
 };
 
-static ALL: [Names; 15] = [
+static ALL: [Names; 19] = [
     Names { model_type: "llama", architecture: "llama", windows: false, ..PLAIN },
     // Llama's network, with a window in some models.
     Names { model_type: "mistral", architecture: "llama", ..PLAIN },
@@ -98,7 +113,62 @@ static ALL: [Names; 15] = [
     Names { model_type: "granite", architecture: "granite", ..PLAIN },
     Names { activation: "relu2", architecture: "bitnet-b1.58", ..BITNET },
     Names { architecture: "bitnet", ..BITNET },
+    Names { model_type: "bert", ..BERT },
+    Names { model_type: "roberta", positions_after_padding: true, prefix: "roberta.", ..BERT },
+    Names { model_type: "xlm-roberta", positions_after_padding: true, prefix: "roberta.", ..BERT },
+    Names {
+        model_type: "nomic_bert",
+        architecture: "nomic-bert",
+        rope_theta: 1000.0,
+        tied: true,
+        biases: true,
+        windows: false,
+        model: &[
+            ("embeddings.word_embeddings", "token_embd"),
+            ("embeddings.token_type_embeddings", "token_types"),
+            ("emb_ln", "token_embd_norm"),
+        ],
+        layers: "encoder.layers.",
+        own: &[
+            ("attn.Wqkv", "attn_qkv"),
+            ("attn.out_proj", "attn_output"),
+            ("norm1", "attn_output_norm"),
+            ("mlp.fc11", "ffn_up"),
+            ("mlp.fc12", "ffn_gate"),
+            ("mlp.fc2", "ffn_down"),
+            ("norm2", "layer_output_norm"),
+        ],
+        ..PLAIN
+    },
 ];
+
+const BERT: Names = Names {
+    activation: "gelu",
+    architecture: "bert",
+    tied: true,
+    biases: true,
+    windows: false,
+    model: &[
+        ("embeddings.word_embeddings", "token_embd"),
+        ("embeddings.position_embeddings", "position_embd"),
+        ("embeddings.token_type_embeddings", "token_types"),
+        ("embeddings.LayerNorm", "token_embd_norm"),
+    ],
+    layers: "encoder.layer.",
+    prefix: "bert.",
+    left_out: &["embeddings.position_ids", "pooler.", "cls.", "lm_head."],
+    own: &[
+        ("attention.self.query", "attn_q"),
+        ("attention.self.key", "attn_k"),
+        ("attention.self.value", "attn_v"),
+        ("attention.output.dense", "attn_output"),
+        ("attention.output.LayerNorm", "attn_output_norm"),
+        ("intermediate.dense", "ffn_up"),
+        ("output.dense", "ffn_down"),
+        ("output.LayerNorm", "layer_output_norm"),
+    ],
+    ..PLAIN
+};
 
 const BITNET: Names = Names {
     model_type: "bitnet",
@@ -180,6 +250,10 @@ impl Names {
     /// Unsupported for a tensor that the model type does not have; bad file for a layer beyond the
     /// config's.
     pub(super) fn translate(&self, source: &str, config: &Config) -> Result<Option<String>> {
+        let source = source.strip_prefix(self.prefix).unwrap_or(source);
+        if self.left_out.iter().any(|name| source.starts_with(name)) {
+            return Ok(None);
+        }
         // Old files contain these frequencies, which are computed from the config instead.
         if source.ends_with(".rotary_emb.inv_freq") {
             return Ok(None);
@@ -204,10 +278,10 @@ impl Names {
         let find = |table: &[(&str, &'static str)], stem: &str| {
             table.iter().find(|(theirs, _)| *theirs == stem).map(|(_, ours)| *ours)
         };
-        if let Some(ours) = find(&MODEL, stem) {
+        if let Some(ours) = find(self.model, stem) {
             return Ok(Some(format!("{ours}.{kind}")));
         }
-        let in_layer = stem.strip_prefix("model.layers.").and_then(|rest| rest.split_once('.'));
+        let in_layer = stem.strip_prefix(self.layers).and_then(|rest| rest.split_once('.'));
         let (layer, stem) = in_layer.ok_or_else(unknown)?;
         let layer: u64 = layer.parse().map_err(|_| unknown())?;
         if layer >= config.num_hidden_layers {

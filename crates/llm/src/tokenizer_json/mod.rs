@@ -6,7 +6,8 @@
 //! `tokenizer.huggingface.json`. `keys` is the table of the keys that are honoured, have no effect
 //! or are refused; `checks` refuses parts that would make the library panic or loop; `pipeline`
 //! encodes, with its own search for added tokens (`added`), because the text of a message must
-//! never become a control token; `texts` returns the text of each token.
+//! never become a control token; `texts` returns the text of each token. `wordpiece` makes the JSON
+//! of a GGUF file with BERT's tokenizer.
 
 mod added;
 mod checks;
@@ -14,6 +15,7 @@ pub(crate) mod keys;
 mod pipeline;
 mod regex;
 mod texts;
+pub(crate) mod wordpiece;
 
 #[cfg(test)]
 mod tests;

@@ -1,0 +1,84 @@
+//! The options of `warploom embed`.
+
+use crate::args::{Place, at_least_one, bytes};
+use clap::Args;
+use std::path::PathBuf;
+use warploom_llm::config::Pooling;
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  warploom embed -m all-MiniLM-L6-v2 \"A cat sleeps.\" \"A kitten naps.\" \"Stocks fell.\"
+  warploom embed -m sentence-transformers/all-MiniLM-L6-v2 --json \"one text\"
+  warploom embed -m bge-small-en-v1.5-f16.gguf --file texts.txt --json > vectors.json
+  cat texts.txt | warploom embed -m model.gguf        # one text a line
+
+Without --json it prints the cosine of each pair of texts. Encoders (bert) and language models both
+give vectors; those of models that were trained for it mean something.")]
+pub(crate) struct EmbedArgs {
+    /// Texts (default: the lines of --file, or of standard input)
+    #[arg(value_name = "TEXT")]
+    pub(crate) texts: Vec<String>,
+    /// GGUF file, Hugging Face folder, or a model's name on Hugging Face: org/name or
+    /// org/name:Q8_0
+    #[arg(short, long, value_name = "FILE|NAME")]
+    pub(crate) model: PathBuf,
+    /// UTF-8 text file with one text a line; `-` reads standard input
+    #[arg(short, long, value_name = "FILE", conflicts_with = "texts")]
+    pub(crate) file: Option<PathBuf>,
+    /// How the tokens of a text become one vector: mean, first or last (default: as the model's file
+    /// says)
+    #[arg(long, value_name = "POOLING", value_parser = pooling)]
+    pub(crate) pooling: Option<Pooling>,
+    /// Keep the first N elements of each vector, for models that were trained for it
+    #[arg(long, value_name = "N", value_parser = at_least_one)]
+    pub(crate) dimensions: Option<usize>,
+    /// Do not divide vectors by their length
+    #[arg(long)]
+    pub(crate) no_normalize: bool,
+    /// Cut texts that are longer than the model's context; otherwise they are an error
+    #[arg(long)]
+    pub(crate) truncate: bool,
+    /// Device: auto, cpu, cuda, webgpu or opencl, or one device, such as webgpu:1 (default:
+    /// WARPLOOM_DEVICE, then auto)
+    #[arg(short, long, value_name = "DEVICE")]
+    pub(crate) device: Option<String>,
+    /// Precision of matrix products with weights: f32 (exact), int8 or f16 (faster)
+    /// [default: f32]
+    #[arg(long, value_name = "MODE")]
+    pub(crate) compute: Option<warploom::ComputeMode>,
+    /// Read the model file into memory instead of mapping it, in case the file changes while in use
+    #[arg(long)]
+    pub(crate) copy: bool,
+    /// CPU threads (default: WARPLOOM_THREADS, then one per core)
+    #[arg(long, value_name = "N", value_parser = at_least_one)]
+    pub(crate) threads: Option<usize>,
+    /// Limit on device memory in bytes; accepts suffixes K, M and G (default:
+    /// WARPLOOM_MEMORY_BUDGET, then the device's memory)
+    #[arg(long, value_name = "BYTES", value_parser = bytes)]
+    pub(crate) memory_budget: Option<u64>,
+    /// Print one JSON object, with the vectors
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+impl EmbedArgs {
+    /// Returns the model, the device and the precision as other commands have them.
+    pub(crate) fn place(&self) -> Place {
+        Place {
+            model: Some(self.model.clone()),
+            device: self.device.clone(),
+            context: None,
+            compute: self.compute,
+            cache: None,
+            deterministic: false,
+            copy: self.copy,
+            threads: self.threads,
+            memory_budget: self.memory_budget,
+        }
+    }
+}
+
+fn pooling(name: &str) -> Result<Pooling, String> {
+    Pooling::of(name).map_err(|e| e.to_string())
+}

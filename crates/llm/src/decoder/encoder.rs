@@ -1,0 +1,87 @@
+//! The forward pass of several whole texts, without a cache: their tokens one after the other, each
+//! of which attends to tokens of its own text, and one vector for each text.
+
+use super::{Builder, CacheShape, Place, SEQ, Spans};
+use crate::config::{Config, EmbeddingParts};
+use crate::weights::Weight;
+use warploom::graph::{BinaryOp, Graph, NodeId, Op};
+use warploom::{Error, Result};
+use warploom_core::base::{DType, Dim, Shape, Symbol};
+
+/// Symbol: the number of texts of a run.
+pub const TEXTS: Symbol = Symbol::new("texts");
+
+/// Builds the forward pass of texts. Letters in the shapes are those of the decoder, and `t` texts.
+/// Inputs: `tokens` and `positions` `[s]`, i32; `spans` `[s, 2]`, i32, the first token and one past
+/// the last that each token attends to; `local_spans`, the same in layers with a window, if there are
+/// any; and `pool` `[t, s]`, f32, the share of each token in the vector of each text. The output is
+/// `embeddings`, `[t, d]`, f32.
+///
+/// # Errors
+/// Unsupported for a model with recurrent layers, whose states are those of one text.
+pub(crate) fn graph(config: &Config, weights: &[Weight]) -> Result<Graph> {
+    let architecture = config.architecture;
+    if config.delta_net.is_some() {
+        let name = architecture.name;
+        return Err(Error::unsupported(format!(
+            "vectors of texts by {name}: its layers are recurrent"
+        )));
+    }
+    let mut graph = Graph::new(format!("{} Embeddings", architecture.name));
+    let (s, t) = (Dim::symbol(SEQ), Dim::symbol(TEXTS));
+    let tokens = graph.input("tokens", Shape::new([s.clone()]), DType::I32); // [s]
+    let positions = graph.input("positions", Shape::new([s.clone()]), DType::I32); // [s]
+    let mut spans =
+        |name: &str| graph.input(name, Shape::new([s.clone(), Dim::new(2)]), DType::I32);
+    let all = spans("spans"); // [s, 2]
+    let local = if has_windows(config) { spans("local_spans") } else { all }; // [s, 2]
+    let pool = graph.input("pool", Shape::new([t, s.clone()]), DType::F32); // [t, s]
+    let mut b = Builder {
+        graph,
+        config,
+        architecture,
+        weights,
+        cache: CacheShape::new(1, 1, DType::F32),
+        place: Place::From(Dim::new(0)),
+        texts: Some(Spans { all, local }),
+        tokens: s,
+    };
+    let embedding = b.weight("token_embd.weight")?; // [v, d]
+    let mut x = b.embedded(embedding, tokens)?; // [s, d]
+    if architecture.embedding != EmbeddingParts::None {
+        x = b.with_parts(x, positions)?; // [s, d]
+    }
+    let turns = b.turns()?;
+    for layer in 0..config.layers {
+        x = b.block(layer, x, positions, &turns)?; // [s, d]
+    }
+    if !architecture.sum_norms {
+        x = b.normalised("output_norm", x)?; // [s, d]
+    }
+    let embeddings = b.add("embeddings", Op::MatMul, &[pool, x])?; // [t, d]
+    b.graph.output("embeddings", embeddings)?;
+    Ok(b.graph)
+}
+
+/// Returns whether a layer has a window, so that a run has the input `local_spans`.
+pub(crate) fn has_windows(config: &Config) -> bool {
+    (0..config.layers).any(|layer| config.window(layer).is_some())
+}
+
+impl Builder<'_> {
+    /// Adds the embeddings of positions, if there are any, and of the first token type to `x`, and
+    /// normalises the sum.
+    fn with_parts(&mut self, mut x: NodeId, positions: NodeId) -> Result<NodeId> {
+        let gather = Op::Gather { axis: 0 };
+        if self.architecture.embedding == EmbeddingParts::PositionsAndTypes {
+            let table = self.weight("position_embd.weight")?; // [context, d]
+            let rows = self.add("position_embedding", gather.clone(), &[table, positions])?; // [s, d]
+            x = self.add("", Op::Binary(BinaryOp::Add), &[x, rows])?;
+        }
+        let types = self.weight("token_types.weight")?; // [types, d]
+        let first = self.graph.constant_i32(Shape::new([1u64]), &[0]); // [1]
+        let row = self.add("token_type", gather, &[types, first])?; // [1, d]
+        let x = self.add("", Op::Binary(BinaryOp::Add), &[x, row])?; // [s, d]
+        self.normalised("token_embd_norm", x)
+    }
+}
