@@ -127,8 +127,7 @@ impl App {
         let no_thread = |e| Error::io("cannot start a thread", e);
         let gallery = graphics.map(|state| Gallery::new(state, ctx.clone())).transpose();
         let gallery = gallery.map_err(no_thread)?;
-        let playground =
-            Playground::new(ctx.clone(), folder.join("packs")).map_err(no_thread)?;
+        let playground = Playground::new(ctx.clone(), folder.join("packs")).map_err(no_thread)?;
         let worker = Worker::start(ctx).map_err(no_thread)?;
         worker.send(Command::Detect);
         let model = options.model.or_else(|| settings.model.clone());

@@ -127,10 +127,9 @@ impl Failure {
                 "The device was lost",
                 "The conversation is kept. Choose the device again, or another one.",
             ),
-            Kind::Io => (
-                "A file could not be read or written",
-                "See the details for what the system says.",
-            ),
+            Kind::Io => {
+                ("A file could not be read or written", "See the details for what the system says.")
+            }
             Kind::NotFound => (
                 "A file is not there",
                 "It may have been moved or deleted, or its disk is not connected.",

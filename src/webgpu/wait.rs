@@ -172,7 +172,8 @@ impl WebGpuDevice {
     pub(super) fn check_loss(&self) -> Result<()> {
         self.faults.check_lost()?;
         if !BROWSER {
-            let _ = self.poll(wgpu::PollType::Wait { submission_index: None, timeout: Some(LOSS) })?;
+            let _ =
+                self.poll(wgpu::PollType::Wait { submission_index: None, timeout: Some(LOSS) })?;
             let _ = self.poll(wgpu::PollType::Poll)?;
         }
         self.faults.check_lost()
