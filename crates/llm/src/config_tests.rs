@@ -162,6 +162,8 @@ fn a_valid_file_is_read_with_its_defaults() {
         delta_net: None,
         context: 128,
         vocabulary: 8,
+        token_types: 0,
+        pooling: Pooling::Last,
         norm_epsilon: 1e-5,
         attention_scale: 0.25,
         window: None,
