@@ -10,6 +10,9 @@
 //! everywhere, and their futures never block the thread that polls them, except in a submit to a
 //! software Vulkan driver. See [`tensor`] and the example `tokio`.
 //!
+//! The repository has a guide with a chapter for each part, in `docs/guide`: tensors, laziness,
+//! graphs, gradients, kernels, language models, the web, embedding.
+//!
 //! # Tensors
 //!
 //! ```
