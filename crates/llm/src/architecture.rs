@@ -93,7 +93,7 @@ pub enum Norm {
 pub enum EmbeddingParts {
     /// Nothing.
     None,
-    /// The first row of `token_types`; the sum is normalised: `token_embd_norm`.
+    /// A row of `token_types`, by the token's type; the sum is normalised: `token_embd_norm`.
     Types,
     /// As `Types`, and a row of `position_embd`, by the position.
     PositionsAndTypes,

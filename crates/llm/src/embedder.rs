@@ -52,6 +52,13 @@ pub struct Embedder {
 
 warploom_core::base::debug_as!(Embedder, |this| model: this.model, device: this.device().profile().id());
 
+/// A text as tokens, or two that are read together.
+pub(super) struct Text {
+    pub(super) tokens: Vec<u32>,
+    /// Index of the first token of the second type.
+    pub(super) second: usize,
+}
+
 /// What vectors depend on besides the model.
 #[derive(Clone, Copy)]
 struct Settings {
@@ -143,7 +150,11 @@ impl<'a> EmbedderBuilder<'a> {
             None => Runtime::builder().build_async().await?,
         };
         let settings = Settings {
-            pooling: pooling.unwrap_or(model.config().pooling),
+            pooling: match model.config().pooling {
+                // Its layers are made for it.
+                Pooling::Score => Pooling::Score,
+                of_file => pooling.unwrap_or(of_file),
+            },
             normalises,
             truncates,
             mode: compute.unwrap_or(ComputeMode::F32),
@@ -199,6 +210,11 @@ impl Embedder {
     /// Returns how the hidden states of a text become one vector.
     pub fn pooling(&self) -> Pooling {
         self.settings.pooling
+    }
+
+    /// Returns whether a text that is too long is cut.
+    pub(super) fn truncates(&self) -> bool {
+        self.settings.truncates
     }
 
     /// Returns the maximum number of tokens of a text.
@@ -269,29 +285,44 @@ impl Embedder {
     /// Invalid, naming the text, if one has no tokens, more than the model's context, or one outside
     /// the vocabulary. Also as `Embedder::embed`.
     pub async fn embed_tokens_async(&mut self, texts: &[Vec<u32>]) -> Result<Vec<Vec<f32>>> {
+        if self.pooling() == Pooling::Score {
+            return Err(Error::invalid(format!(
+                "{}: this model is a reranker, which scores pairs of texts and gives no vectors",
+                self.model.file().name()
+            )));
+        }
         self.check(texts)?;
+        let text = |tokens: &Vec<u32>| Text { tokens: tokens.clone(), second: usize::MAX };
+        let texts: Vec<Text> = texts.iter().map(text).collect();
+        let rows = self.run_all(&texts).await?.into_iter().enumerate();
+        let finished =
+            rows.map(|(i, row)| self.finished(&row).map_err(|e| e.context(format!("text {i}"))));
+        finished.collect()
+    }
+
+    /// Returns the result of each text.
+    pub(super) async fn run_all(&mut self, texts: &[Text]) -> Result<Vec<Vec<f32>>> {
         // Texts of similar length share a run.
         let mut order: Vec<usize> = (0..texts.len()).collect();
-        order.sort_by_key(|text| texts[*text].len());
-        let mut vectors = vec![Vec::new(); texts.len()];
+        order.sort_by_key(|text| texts[*text].tokens.len());
+        let mut rows = vec![Vec::new(); texts.len()];
         let mut rest = &order[..];
         while !rest.is_empty() {
             let mut tokens = 0;
             let fits = |text: &&usize| {
-                tokens += texts[**text].len();
+                tokens += texts[**text].tokens.len();
                 tokens <= RUN
             };
             let count = rest.iter().take(MAX_TEXTS).take_while(fits).count().max(1);
             let (run, after) = rest.split_at(count);
-            let parts: Vec<&[u32]> = run.iter().map(|text| &texts[*text][..]).collect();
+            let parts: Vec<&Text> = run.iter().map(|text| &texts[*text]).collect();
             let done = self.run_or_reopen(&parts).await?;
-            for (text, vector) in run.iter().zip(done.chunks_exact(self.width())) {
-                let finished = self.finished(vector);
-                vectors[*text] = finished.map_err(|e| e.context(format!("text {text}")))?;
+            for (text, row) in run.iter().zip(done.chunks_exact(done.len() / run.len())) {
+                rows[*text] = row.to_vec();
             }
             rest = after;
         }
-        Ok(vectors)
+        Ok(rows)
     }
 
     fn check(&self, texts: &[Vec<u32>]) -> Result<()> {
@@ -324,7 +355,7 @@ impl Embedder {
     }
 
     /// Runs texts; if the device is lost, opens it again and runs them once more.
-    async fn run_or_reopen(&mut self, texts: &[&[u32]]) -> Result<Vec<f32>> {
+    async fn run_or_reopen(&mut self, texts: &[&Text]) -> Result<Vec<f32>> {
         match self.run(texts).await {
             Err(lost) if lost.is_device_lost() && self.runtime.can_reopen() => {
                 let runtime = self.runtime.reopen_async(Reopen::Same).await.map_err(|error| {
@@ -339,13 +370,20 @@ impl Embedder {
         }
     }
 
-    async fn run(&mut self, texts: &[&[u32]]) -> Result<Vec<f32>> {
+    async fn run(&mut self, texts: &[&Text]) -> Result<Vec<f32>> {
         let inputs = inputs(&self.model, self.settings.pooling, texts);
-        let tokens: usize = texts.iter().map(|text| text.len()).sum();
+        let tokens: usize = texts.iter().map(|text| text.tokens.len()).sum();
         let symbols = SymbolValues::new().with(SEQ, tokens as u64).with(TEXTS, texts.len() as u64);
         let instance = self.instance(tokens).await?;
         let outputs = instance.read_async(symbols, inputs).await?;
-        Ok(bytemuck::pod_collect_to_vec(&outputs.into_iter().next().unwrap_or_default()))
+        let values: Vec<f32> =
+            bytemuck::pod_collect_to_vec(&outputs.into_iter().next().unwrap_or_default());
+        match values.is_empty() || !values.len().is_multiple_of(texts.len()) {
+            true => {
+                Err(Error::device(format!("{} numbers for {} texts", values.len(), texts.len())))
+            }
+            false => Ok(values),
+        }
     }
 
     /// Returns the instance for a number of tokens, made on first use.
@@ -374,17 +412,19 @@ impl Embedder {
 }
 
 /// Returns the inputs of a run, in the order of the graph.
-fn inputs(model: &Model, pooling: Pooling, texts: &[&[u32]]) -> Vec<Vec<u8>> {
+fn inputs(model: &Model, pooling: Pooling, texts: &[&Text]) -> Vec<Vec<u8>> {
     let config = model.config();
-    let total: usize = texts.iter().map(|text| text.len()).sum();
+    let total: usize = texts.iter().map(|text| text.tokens.len()).sum();
+    let mut types: Vec<i32> = Vec::with_capacity(total);
     let (mut tokens, mut positions) = (Vec::with_capacity(total), Vec::with_capacity(total));
     let (mut spans, mut local) = (Vec::with_capacity(total), Vec::new());
     let mut pool = vec![0.0f32; texts.len() * total];
     let window = (0..config.layers).find_map(|layer| config.window(layer)).map(|n| n as usize);
     let mut begin = 0;
-    for (text, ids) in texts.iter().enumerate() {
+    for (text, Text { tokens: ids, second }) in texts.iter().enumerate() {
         let len = ids.len();
         tokens.extend_from_slice(ids);
+        types.extend((0..len).map(|token| i32::from(token >= *second)));
         for position in 0..len {
             let at = begin + position;
             positions.push(position as i32);
@@ -398,11 +438,12 @@ fn inputs(model: &Model, pooling: Pooling, texts: &[&[u32]]) -> Vec<Vec<u8>> {
         pool[row..row + len].iter_mut().zip(pooling.weights(len)).for_each(|(to, w)| *to = w);
         begin += len;
     }
-    let mut inputs = vec![
-        bytemuck::cast_slice(&tokens).to_vec(),
-        bytemuck::cast_slice(&positions).to_vec(),
-        bytemuck::cast_slice(&spans).to_vec(),
-    ];
+    let mut inputs =
+        vec![bytemuck::cast_slice(&tokens).to_vec(), bytemuck::cast_slice(&positions).to_vec()];
+    if decoder::has_types(config) {
+        inputs.push(bytemuck::cast_slice(&types).to_vec());
+    }
+    inputs.push(bytemuck::cast_slice(&spans).to_vec());
     if decoder::has_windows(config) {
         inputs.push(bytemuck::cast_slice(&local).to_vec());
     }

@@ -54,7 +54,7 @@
 //! a session: `planner` plans its runs, `prewarm` plans the first ones early, `upload` copies the
 //! weights to the device. `session` keeps weights and KV cache there and replays a plan for each
 //! step; `step` is its interface, `batch` decodes several sequences at once, `device_sampling`
-//! chooses the next token, `embedder` computes vectors of texts (`pooling`), `run_ahead` decodes several tokens without a host round trip. `generate`
+//! chooses the next token, `embedder` computes vectors of texts (`pooling`), `rerank` scores of pairs, `run_ahead` decodes several tokens without a host round trip. `generate`
 //! continues a prompt, `stop` finds strings that end a text, `structure` (feature `structure`)
 //! constrains answers to a JSON schema or a grammar, `chat` answers messages, `perplexity` measures
 //! how well the model predicts a text. `huggingface` presents a folder of safetensors as a GGUF file,
@@ -92,6 +92,7 @@ mod prewarm;
 #[cfg(not(target_arch = "wasm32"))]
 pub mod quantize;
 mod recovery;
+mod rerank;
 mod rope;
 mod run_ahead;
 mod run_ahead_batch;

@@ -13,10 +13,12 @@ pub enum Pooling {
     First,
     /// The last token.
     Last,
+    /// The first token, of which a further layer makes a score: the model is a reranker.
+    Score,
 }
 
 impl Pooling {
-    /// Returns the pooling with this name, `mean`, `first` or `last`.
+    /// Returns the pooling of vectors with this name, `mean`, `first` or `last`.
     ///
     /// # Errors
     /// Invalid, listing the names, for another one.
@@ -35,6 +37,7 @@ impl Pooling {
             Pooling::Mean => "mean",
             Pooling::First => "first",
             Pooling::Last => "last",
+            Pooling::Score => "score",
         }
     }
 
@@ -42,7 +45,7 @@ impl Pooling {
     pub(super) fn weights(self, len: usize) -> impl Iterator<Item = f32> {
         (0..len).map(move |token| match self {
             Pooling::Mean => 1.0 / len as f32,
-            Pooling::First => f32::from(u8::from(token == 0)),
+            Pooling::First | Pooling::Score => f32::from(u8::from(token == 0)),
             Pooling::Last => f32::from(u8::from(token + 1 == len)),
         })
     }
@@ -59,7 +62,8 @@ impl Keys<'_> {
             Some(3) => Ok(Pooling::Last),
             None | Some(0) if self.architecture.encodes => Ok(Pooling::Mean),
             None | Some(0) => Ok(Pooling::Last),
-            Some(4) => Err(self.unsupported(name, "4, a score instead of a vector".into())),
+            Some(4) if self.architecture.encodes => Ok(Pooling::Score),
+            Some(4) => Err(self.unsupported(name, "4, a score by this architecture,".into())),
             Some(other) => Err(self.bad(name, format!("{other}, must be from 0 to 4"))),
         }
     }

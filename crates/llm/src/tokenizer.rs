@@ -7,7 +7,7 @@
 //! error, and text is not normalised.
 
 use super::bpe::Bpe;
-use super::tokenizer_json::{self, Guard, Pipeline, wordpiece};
+use super::tokenizer_json::{self, Guard, Pair, Pipeline, unigram, wordpiece};
 use super::vocabulary::{
     CONTROL, MAX_TOKENS, Special, check_id, check_merges, check_tokens, find_specials,
     longest_special, texts, writes,
@@ -122,8 +122,12 @@ impl Tokenizer {
     /// Unsupported if the model or the pre-tokenizer is unknown; bad file, naming the field and the
     /// element, if the vocabulary is inconsistent.
     pub fn new(mut spec: TokenizerSpec) -> Result<Tokenizer> {
-        if spec.model == wordpiece::MODEL {
-            let json = wordpiece::json(&spec)?;
+        let json = match spec.model.as_str() {
+            wordpiece::MODEL => Some(wordpiece::json(&spec)?),
+            unigram::MODEL => Some(unigram::json(&spec)?),
+            _ => None,
+        };
+        if let Some(json) = json {
             return Tokenizer::from_json(spec, &json);
         }
         ends::retype(&mut spec);
@@ -133,7 +137,8 @@ impl Tokenizer {
             other => {
                 return Err(Error::unsupported(format!(
                     "tokenizer.ggml.model: {other:?} is not supported; known: \"gpt2\" \
-                     (byte-level BPE), \"llama\" (SentencePiece's BPE), \"bert\" (WordPiece)"
+                     (byte-level BPE), \"llama\" (SentencePiece's BPE), \"bert\" (WordPiece), \"t5\" \
+                     (SentencePiece's Unigram)"
                 )));
             }
         };
@@ -160,6 +165,23 @@ impl Tokenizer {
         let pieces = spec.is_pieces().then(|| spec.add_space_prefix.unwrap_or(true));
         let kind = Kind::Vocabulary { bpe, words, specials, pieces };
         Ok(Tokenizer { kind, bytes, ends, stops, bos, prefix, suffix })
+    }
+
+    /// Converts two texts that are read together to token ids, and returns the tokens around them: as
+    /// the file says it, otherwise with twice the suffix between them, as RoBERTa has it.
+    pub(super) fn encode_pair(&self, a: &str, b: &str) -> Result<(Vec<u32>, Vec<u32>, Pair)> {
+        let of_file = match &self.kind {
+            Kind::Json(pipeline) => pipeline.pair().cloned(),
+            Kind::Vocabulary { .. } => None,
+        };
+        let pair = of_file.unwrap_or_else(|| Pair {
+            before: self.prefix.clone(),
+            between: self.suffix.repeat(2),
+            behind: self.suffix.clone(),
+            has_types: false,
+        });
+        let options = EncodeOptions::default();
+        Ok((self.encode(a, options)?, self.encode(b, options)?, pair))
     }
 
     /// Returns the number of tokens that [`Tokenizer::encode`] puts after a text.

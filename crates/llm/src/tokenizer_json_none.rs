@@ -18,6 +18,15 @@ pub(crate) struct Guard<'a> {
     pub(crate) before: Option<u32>,
 }
 
+/// The tokens around two texts, which this build cannot read.
+#[derive(Clone, Default)]
+pub(crate) struct Pair {
+    pub(crate) before: Vec<u32>,
+    pub(crate) between: Vec<u32>,
+    pub(crate) behind: Vec<u32>,
+    pub(crate) has_types: bool,
+}
+
 /// WordPiece, which this build cannot make.
 pub(crate) mod wordpiece {
     use crate::vocabulary::TokenizerSpec;
@@ -31,6 +40,13 @@ pub(crate) mod wordpiece {
     pub(crate) fn json(_: &TokenizerSpec) -> warploom::Result<serde_json::Value> {
         Ok(serde_json::Value::Null)
     }
+}
+
+/// Unigram, which this build cannot make.
+pub(crate) mod unigram {
+    pub(crate) const MODEL: &str = "t5";
+
+    pub(crate) use super::wordpiece::json;
 }
 
 /// A pipeline, which this build cannot make.
@@ -52,6 +68,10 @@ impl Pipeline {
     }
 
     pub(crate) fn around(&self) -> (&[u32], &[u32]) {
+        match *self {}
+    }
+
+    pub(crate) fn pair(&self) -> Option<&Pair> {
         match *self {}
     }
 

@@ -44,7 +44,7 @@ const PHI3_NAMES: [&str; 2] = ["phi-3", "phi3"];
 #[non_exhaustive]
 pub struct TokenizerSpec {
     /// `tokenizer.ggml.model`: `gpt2` is byte-level BPE, `llama` is SentencePiece's BPE, `bert` is
-    /// WordPiece.
+    /// WordPiece, `t5` is SentencePiece's Unigram.
     pub model: String,
     /// `tokenizer.ggml.pre`: how text is split into words; empty if the file has no such key.
     pub pre: String,
@@ -54,8 +54,8 @@ pub struct TokenizerSpec {
     /// `tokenizer.ggml.merges`: pairs `a b`, best first. May be absent for `llama`; the merges are
     /// then derived from the scores.
     pub merges: Vec<String>,
-    /// `tokenizer.ggml.scores` of `llama`, one for each token: pairs with a higher-scored result
-    /// merge first.
+    /// `tokenizer.ggml.scores`, one for each token: in `llama` pairs with a higher-scored result merge
+    /// first, in `t5` they are the logarithms of probabilities.
     pub scores: Vec<f32>,
     /// `tokenizer.ggml.token_type`, one for each token, or none at all: 1 normal, 2 unknown,
     /// 3 control, 4 user-defined, 5 unused, 6 byte.
@@ -83,7 +83,14 @@ pub struct TokenizerSpec {
     pub add_eos: Option<bool>,
     /// Whether special tokens strip the white space after them, as those of Phi-3 do.
     pub strips: bool,
-    /// `tokenizer.ggml.add_space_prefix` of `llama`: whether a space is put before the text; true
+    /// `tokenizer.ggml.unknown_token_id` of `t5`: the token of text that has none.
+    pub unknown: Option<u32>,
+    /// `tokenizer.ggml.precompiled_charsmap` of `t5`: the normalisation of characters, as
+    /// SentencePiece stores it.
+    pub charsmap: Vec<u8>,
+    /// `tokenizer.ggml.remove_extra_whitespaces` of `t5`; true if absent.
+    pub removes_spaces: Option<bool>,
+    /// `tokenizer.ggml.add_space_prefix`: whether a space is put before the text; true
     /// if absent.
     pub add_space_prefix: Option<bool>,
 }
@@ -136,6 +143,18 @@ impl TokenizerSpec {
             },
             add_bos: file.find_bool(&key("add_bos_token"))?,
             add_eos: file.find_bool(&key("add_eos_token"))?,
+            unknown: id("unknown_token_id")?,
+            charsmap: match file.find_integers(&key("precompiled_charsmap"))? {
+                None => Vec::new(),
+                Some(items) => items
+                    .map(|item| u8::try_from(item).or(i8::try_from(item).map(|n| n as u8)))
+                    .collect::<std::result::Result<_, _>>()
+                    .map_err(|_| {
+                        let key = key("precompiled_charsmap");
+                        Error::bad_file(format!("{}: {key}: an element is no byte", file.name()))
+                    })?,
+            },
+            removes_spaces: file.find_bool(&key("remove_extra_whitespaces"))?,
             strips: file.find_str("general.name")?.is_some_and(is_phi3),
             add_space_prefix: file.find_bool(&key("add_space_prefix"))?,
         })

@@ -4,7 +4,9 @@ use std::borrow::Cow;
 use std::collections::HashSet;
 use std::ops::Range;
 
-use super::config::{Config, DeltaNet, EmbeddingParts, Experts, HeadNorms, Norm, ROPE_FACTORS};
+use super::config::{
+    Config, DeltaNet, EmbeddingParts, Experts, HeadNorms, Norm, Pooling, ROPE_FACTORS,
+};
 use super::rope::{self, LOCAL_ROPE_FREQUENCIES, ROPE_FREQUENCIES};
 use warploom::provider::GRANULE;
 use warploom::{Error, Result};
@@ -107,6 +109,9 @@ pub(super) fn table(
     if !architecture.sum_norms {
         table.norm("output_norm", d)?;
     }
+    if config.pooling == Pooling::Score {
+        table.head(d)?;
+    }
     if !config.tied_output {
         table.product("output", [vocabulary, d])?;
     }
@@ -196,6 +201,15 @@ impl<F: Fn(&str, &[u64], Need) -> Result<Option<Format>>> Table<'_, F> {
             self.weights.push(Weight { name, shape: shape.to_vec(), format });
         }
         Ok(())
+    }
+
+    /// Adds the layers that make a score of the first token: a dense one, if there is one, and one
+    /// with one result.
+    fn head(&mut self, d: u64) -> Result<()> {
+        if (self.stored)("cls.weight", &[d, d], Need::Optional)?.is_some() {
+            self.product("cls", [d, d])?;
+        }
+        self.product("cls.output", [1, d])
     }
 
     /// Adds the weight of a norm, and its bias if norms have one.

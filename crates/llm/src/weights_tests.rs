@@ -40,6 +40,8 @@ fn small(architecture: &'static str) -> (Config, Vec<(String, Vec<u64>)>) {
         head_dim: 4,
         feed_forward: 12,
         vocabulary: 6,
+        context: 6,
+        token_types: 2,
         rope_dim: 4,
         tied_output: false,
         ..crate::shapes::smollm2_135m()

@@ -1,4 +1,4 @@
-//! `/v1/embeddings`: vectors of texts, by an encoder.
+//! `/v1/embeddings` and `/v1/rerank`: vectors of texts, and scores of texts for a query, by an encoder.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -84,6 +84,10 @@ pub(super) fn embeddings(shared: &Shared, body: &[u8]) -> Result<Value, ApiError
     };
     let _waiting = Waiting::new(encoder, shared.options.queue)?;
     let mut embedder = encoder.embedder.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+    if embedder.reranks() {
+        let text = "this model is a reranker, which gives no vectors: use /v1/rerank";
+        return Err(ApiError::new(400, text).code("no_embeddings"));
+    }
     if asked.dimensions.is_some_and(|count| count > embedder.width()) {
         let text = format!("vectors of this model have {} elements", embedder.width());
         return Err(ApiError::field("dimensions", text));
@@ -121,9 +125,7 @@ pub(super) fn embeddings(shared: &Shared, body: &[u8]) -> Result<Value, ApiError
 
 fn asked(shared: &Shared, body: &[u8]) -> Result<Asked, ApiError> {
     let mut fields = request::object(body)?;
-    if let Some(id) = fields.text("model")?.filter(|id| *id != shared.name) {
-        return Err(no_model(&id));
-    }
+    check_model(shared, fields.text("model")?)?;
     let is_base64 = match fields.text("encoding_format")?.as_deref() {
         None | Some("float") => false,
         Some("base64") => true,
@@ -163,6 +165,80 @@ fn inputs(value: Option<Value>) -> Result<Vec<Input>, ApiError> {
     let each = list.into_iter().map(|item| match item {
         Value::String(text) => Ok(Input::Text(text)),
         Value::Array(tokens) => request::tokens(&tokens).map(Input::Tokens).ok_or_else(wrong),
+        _ => Err(wrong()),
+    });
+    each.collect()
+}
+
+/// Orders the texts of a request by how well they answer its query.
+///
+/// # Errors
+/// Same as [`embeddings`]; 400 also if the encoder is no reranker.
+pub(super) fn rerank(shared: &Shared, body: &[u8]) -> Result<Value, ApiError> {
+    let Some(encoder) = &shared.encoder else {
+        let text = "this model generates text: start the server with a reranker, such as bert";
+        return Err(ApiError::new(400, text).code("no_reranker"));
+    };
+    let (query, texts, top, with_texts) = {
+        let _one = shared.reading.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        let mut fields = request::object(body)?;
+        check_model(shared, fields.text("model")?)?;
+        let query = fields.text("query")?;
+        let query = query.ok_or_else(|| ApiError::field("query", "must be a string"))?;
+        let texts = documents(fields.take("documents"))?;
+        let top = fields.count("top_n", 1)?.unwrap_or(usize::MAX);
+        let with_texts = fields.flag("return_documents")?;
+        fields.ignore(&["user"]);
+        fields.end()?;
+        (query, texts, top, with_texts)
+    };
+    let _waiting = Waiting::new(encoder, shared.options.queue)?;
+    let mut embedder = encoder.embedder.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+    if !embedder.reranks() {
+        let text = "this model gives vectors, not scores: use /v1/embeddings";
+        return Err(ApiError::new(400, text).code("no_reranker"));
+    }
+    let scores = embedder.rerank(&query, &texts);
+    drop(embedder);
+    let scores = scores.map_err(|e| match e.is_invalid() {
+        true => ApiError::field("documents", e.to_string()).code("context_length_exceeded"),
+        false => ApiError::new(500, e.to_string()).code("device_error"),
+    })?;
+    let mut order: Vec<usize> = (0..texts.len()).collect();
+    order.sort_by(|a, b| scores[*b].total_cmp(&scores[*a]));
+    order.truncate(top);
+    let results = order.into_iter().map(|i| {
+        let mut result = json!({ "index": i, "relevance_score": scores[i] });
+        if with_texts {
+            result["document"] = json!({ "text": texts[i] });
+        }
+        result
+    });
+    let results: Vec<Value> = results.collect();
+    Ok(json!({ "object": "list", "model": shared.name, "results": results }))
+}
+
+fn check_model(shared: &Shared, id: Option<String>) -> Result<(), ApiError> {
+    match id.filter(|id| *id != shared.name) {
+        Some(id) => Err(no_model(&id)),
+        None => Ok(()),
+    }
+}
+
+/// Reads a list of texts, each a string or an object with one.
+fn documents(value: Option<Value>) -> Result<Vec<String>, ApiError> {
+    let wrong =
+        || ApiError::field("documents", format!("must be a list of 1 to {MAX_TEXTS} strings"));
+    let list = match value {
+        Some(Value::Array(list)) if (1..=MAX_TEXTS).contains(&list.len()) => list,
+        _ => return Err(wrong()),
+    };
+    let each = list.into_iter().map(|item| match item {
+        Value::String(text) => Ok(text),
+        Value::Object(mut map) => match map.remove("text") {
+            Some(Value::String(text)) => Ok(text),
+            _ => Err(wrong()),
+        },
         _ => Err(wrong()),
     });
     each.collect()

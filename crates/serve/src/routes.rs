@@ -11,7 +11,7 @@ use super::answer::{Answer, Kind};
 use super::choice::Choice;
 use super::client::Client;
 use super::connection::{Connection, Head, NoRequest};
-use super::embeddings::{Encoder, embeddings};
+use super::embeddings::{Encoder, embeddings, rerank};
 use super::error::{ApiError, no_model};
 use super::inflate::inflated;
 use super::prepare::Prepared;
@@ -32,6 +32,7 @@ enum Route {
     Tokenize,
     Detokenize,
     Embeddings,
+    Rerank,
     Text(Kind),
     /// A browser's CORS preflight.
     Preflight,
@@ -128,12 +129,13 @@ impl Client<'_> {
                 self.whole(200, "text/plain; version=0.0.4", &text, &[])?;
             }
             Route::Props => self.json(200, &tokens::props(self.shared))?,
-            Route::Tokenize | Route::Detokenize | Route::Embeddings => {
+            Route::Tokenize | Route::Detokenize | Route::Embeddings | Route::Rerank => {
                 let limit = self.shared.options.limits.body;
                 let body = head.coding.clone().and_then(|coding| inflated(coding, body, limit));
                 let answer = body.and_then(|body| match route {
                     Route::Tokenize => tokens::tokenize(self.shared, &body),
                     Route::Embeddings => embeddings(self.shared, &body),
+                    Route::Rerank => rerank(self.shared, &body),
                     _ => tokens::detokenize(self.shared, &body),
                 });
                 match answer {
@@ -142,7 +144,7 @@ impl Client<'_> {
                 }
             }
             Route::Text(_) if self.shared.encoder.is_some() => {
-                let text = "this model is an encoder, which generates no text: use /v1/embeddings";
+                let text = "this model is an encoder, which generates no text: use /v1/embeddings or /v1/rerank";
                 self.error(&ApiError::new(400, text).code("no_text"))?;
             }
             Route::Text(kind) => match Prepared::new(self.shared, kind, head, body, begin) {
@@ -163,6 +165,7 @@ impl Client<'_> {
             "/tokenize" => (Route::Tokenize, "POST"),
             "/detokenize" => (Route::Detokenize, "POST"),
             "/v1/embeddings" => (Route::Embeddings, "POST"),
+            "/v1/rerank" => (Route::Rerank, "POST"),
             "/v1/chat/completions" => (Route::Text(Kind::Chat), "POST"),
             "/v1/completions" => (Route::Text(Kind::Completion), "POST"),
             path => match path.strip_prefix("/v1/models/") {

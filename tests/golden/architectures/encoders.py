@@ -64,6 +64,35 @@ def vectors(name, kind, changes):
                 last=rows(lambda h: h[-1]))
 
 
-out = {"texts": TEXTS, "models": [vectors(*m) for m in MODELS]}
+def scores(name, kind, changes):
+    """The sigmoid of the score of each pair, by a model of pairs."""
+    config = getattr(transformers, kind + "Config")(**changes, num_labels=1)
+    model_of = getattr(transformers, kind + "ForSequenceClassification")
+    with tempfile.TemporaryDirectory() as folder, torch.no_grad():
+        model_of(config).save_pretrained(folder)
+        path = folder + "/model.safetensors"
+        tensors = {tensor: list(value.shape) for tensor, value in load_file(path).items()}
+        save_file({tensor: torch.from_numpy(weight(tensor, tuple(shape))) for tensor, shape in tensors.items()}, path,
+                  metadata={"format": "pt"})
+        model = model_of.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager").eval()
+        def score(a, b):
+            first = [2, *a, 3]
+            types = [0] * len(first) + [1] * (len(b) + 1)
+            out = model(torch.tensor([first + b + [3]]), token_type_ids=torch.tensor([types]))
+            return round(torch.sigmoid(out.logits[0, 0]).item(), 6)
+        each = [score(a, b) for a, b in PAIRS]
+    text = json.loads(config.to_json_string())
+    for key in ("transformers_version", "_name_or_path", "chunk_size_feed_forward", "id2label", "label2id"):
+        text.pop(key, None)
+    text["architectures"] = [kind + "ForSequenceClassification"]
+    print(name, each)
+    return dict(name=name, config=text, tensors=tensors, scores=each)
+
+
+# Tokens of a query and a text: 2 begins them, 3 ends each.
+PAIRS = [([4, 6], [4]), ([4, 6], [6, 7]), ([4, 6], [4, 5, 7, 6, 6, 4, 5, 5]), ([6], [4])]
+RERANKERS = [("bert", "Bert", MODELS[0][2])]
+out = {"texts": TEXTS, "models": [vectors(*m) for m in MODELS], "pairs": PAIRS,
+       "rerankers": [scores(*m) for m in RERANKERS]}
 text = json.dumps(out, separators=(",", ":")).replace('{"name"', '\n{"name"').replace('"tensors"', '\n"tensors"')
 pathlib.Path(__file__).with_name("encoders.json").write_text(text + "\n")

@@ -23,7 +23,9 @@ use crate::{devices, serve, tell};
 /// Maximum difference of an element; the largest is 4.3.
 const ELEMENT: f64 = 1e-5;
 /// Names of tensors in safetensors and in GGUF.
-const NAMES: [(&str, &str); 5] = [
+const NAMES: [(&str, &str); 7] = [
+    ("pooler.dense", "cls"),
+    ("classifier", "cls.output"),
     ("embeddings.word_embeddings", "token_embd"),
     ("embeddings.position_embeddings", "position_embd"),
     ("embeddings.token_type_embeddings", "token_types"),
@@ -49,17 +51,22 @@ const LAYER: [(&str, &str); 15] = [
     ("output.LayerNorm", "layer_output_norm"),
 ];
 
-/// The models, and the tokens of the texts.
-fn golden() -> (Vec<Json>, Vec<Vec<u32>>) {
+fn file() -> Json {
     let root = PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/.."));
     let text = std::fs::read_to_string(root.join("tests/golden/architectures/encoders.json"));
-    let mut all: Json = serde_json::from_str(&text.unwrap()).unwrap();
+    serde_json::from_str(&text.unwrap()).unwrap()
+}
+
+/// The models, and the tokens of the texts.
+fn golden() -> (Vec<Json>, Vec<Vec<u32>>) {
+    let mut all = file();
     let texts = serde_json::from_value(all["texts"].take()).unwrap();
     let Json::Array(models) = all["models"].take() else { panic!("no list of models") };
     (models, texts)
 }
 
 fn gguf_name(source: &str) -> String {
+    let source = source.strip_prefix("bert.").unwrap_or(source);
     let (stem, kind) = source.rsplit_once('.').unwrap();
     let find = |table: &[(&str, &'static str)], stem: &str| {
         table.iter().find(|(theirs, _)| *theirs == stem).map(|(_, ours)| *ours)
@@ -213,6 +220,67 @@ fn close(a: &[f32], b: &[f32]) {
     assert!(a.len() == b.len() && difference <= 1e-6, "{difference}");
 }
 
+/// A reranker reads a query and a text together, and its scores are those of `transformers`.
+#[test]
+fn a_reranker_gives_the_scores_of_transformers_on_every_device() {
+    let all = file();
+    let row = &all["rerankers"][0];
+    let want: Vec<f32> = serde_json::from_value(row["scores"].clone()).unwrap();
+    let model = Model::from_gguf(gguf(row, &[("pooling_type", Meta::U32(4))])).unwrap();
+    assert_eq!(model.config().pooling, Pooling::Score);
+    // The texts whose tokens are those of the golden pairs.
+    let texts = ["ab", "e .", "abcd . e e abcdcd"];
+    for (device, runtime) in devices::every(true) {
+        let builder = Embedder::builder(model.clone()).runtime(runtime);
+        let mut embedder = builder.pooling(Pooling::Mean).build().unwrap();
+        assert!(embedder.reranks());
+        let mut got = embedder.rerank("ab e", &texts).unwrap();
+        got.extend(embedder.rerank("e", &["ab"]).unwrap());
+        let wide = |v: &[f32]| v.iter().map(|v| f64::from(*v)).collect::<Vec<_>>();
+        let difference = difference(&wide(&want), wide(&got).into_iter());
+        assert!(got.len() == want.len() && difference <= ELEMENT, "{device}: {got:?} {want:?}");
+    }
+    let runtime = Runtime::builder().device("cpu").build().unwrap();
+    let builder = || Embedder::builder(model.clone()).runtime(runtime.clone());
+    let mut embedder = builder().build().unwrap();
+    let long = "ab ".repeat(80);
+    let error = embedder.rerank("ab", &["e", &long]).unwrap_err().to_string();
+    assert!(error.contains("text 2: 84 tokens with the query"), "{error}");
+    assert_eq!(builder().truncate(true).build().unwrap().rerank("ab", &[&long]).unwrap().len(), 1);
+    let error = embedder.embed(&["ab"]).unwrap_err().to_string();
+    assert!(error.contains("is a reranker"), "{error}");
+    // A folder names its class.
+    let folder = folder(row);
+    let of_folder = Model::open(&folder.0, Access::Mmap).unwrap();
+    assert_eq!(of_folder.config().pooling, Pooling::Score);
+    // An endpoint orders texts by their scores.
+    let options = ServeOptions::default().address(([127, 0, 0, 1], 0).into());
+    let server = Server::start_encoder(embedder, options.model(Some("tiny".into()))).unwrap();
+    let post = |body: &Json| serve::post(server.address(), "/v1/rerank", &body.to_string());
+    let (status, answer) =
+        post(&json!({"query": "ab e", "documents": texts, "top_n": 2, "return_documents": true}));
+    let results = answer["results"].as_array().unwrap();
+    assert!(status == 200 && results.len() == 2, "{answer}");
+    let best = (0..3).max_by(|a, b| want[*a].total_cmp(&want[*b])).unwrap();
+    assert_eq!(results[0]["index"].as_u64(), Some(best as u64));
+    assert_eq!(results[0]["document"]["text"], texts[best]);
+    let score = results[0]["relevance_score"].as_f64().unwrap();
+    assert!((score - f64::from(want[best])).abs() <= ELEMENT, "{answer}");
+    for (body, want) in [
+        (json!({"documents": ["a"]}), "query"),
+        (json!({"query": "a", "documents": []}), "documents"),
+        (json!({"query": "a", "documents": ["a", 3]}), "documents"),
+        (json!({"query": "a", "documents": [long]}), "84 tokens"),
+        (json!({"query": "a", "documents": ["a"], "top_n": 0}), "top_n"),
+    ] {
+        let (status, answer) = post(&body);
+        let text = answer["error"]["message"].as_str().unwrap_or_default();
+        assert!(status == 400 && text.contains(want), "{body}: {answer}");
+    }
+    let (status, answer) = serve::post(server.address(), "/v1/embeddings", "{\"input\": \"a\"}");
+    assert!(status == 400 && answer["error"]["code"] == "no_embeddings", "{answer}");
+}
+
 /// Texts become the tokens of WordPiece, with those that begin and end a text.
 #[test]
 fn texts_are_cut_normalised_and_refused() {
@@ -275,7 +343,9 @@ fn wrong_keys_of_encoders_are_named() {
         assert!(error.is_bad_file() && error.to_string().contains(want), "{key}: {error}");
     }
     let error = open("pooling_type", Meta::U32(4));
-    assert!(error.is_unsupported() && error.to_string().contains("a score"), "{error}");
+    assert!(error.is_bad_file() && error.to_string().contains("cls.output.weight"), "{error}");
+    let error = open("attention.causal", Meta::Bool(true));
+    assert!(error.is_unsupported() && error.to_string().contains("causal"), "{error}");
 }
 
 /// The endpoint gives the same vectors, as numbers and in base64, for texts and for their tokens.
@@ -329,7 +399,7 @@ fn an_encoder_is_served() {
     assert_eq!(post("/tokenize", &json!({"prompt": "ab e"})).1["tokens"], json!([2, 4, 6, 3]));
     assert_eq!(serve::health(server.address())["status"], "ok");
     server.stop(Duration::from_secs(1)).unwrap();
-    // A model that generates text has no such endpoint.
+    // Vectors are no scores, and a model that generates text has no such endpoint.
     let server = serve::server(1, ServeOptions::default());
     let (status, answer) = serve::post(server.address(), "/v1/embeddings", "{\"input\": \"a\"}");
     assert!(status == 400 && answer["error"]["code"] == "no_embeddings", "{answer}");

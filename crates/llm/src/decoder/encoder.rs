@@ -2,9 +2,9 @@
 //! of which attends to tokens of its own text, and one vector for each text.
 
 use super::{Builder, CacheShape, Place, SEQ, Spans};
-use crate::config::{Config, EmbeddingParts};
+use crate::config::{Config, EmbeddingParts, Pooling};
 use crate::weights::Weight;
-use warploom::graph::{BinaryOp, Graph, NodeId, Op};
+use warploom::graph::{BinaryOp, Graph, NodeId, Op, UnaryOp};
 use warploom::{Error, Result};
 use warploom_core::base::{DType, Dim, Shape, Symbol};
 
@@ -12,10 +12,11 @@ use warploom_core::base::{DType, Dim, Shape, Symbol};
 pub const TEXTS: Symbol = Symbol::new("texts");
 
 /// Builds the forward pass of texts. Letters in the shapes are those of the decoder, and `t` texts.
-/// Inputs: `tokens` and `positions` `[s]`, i32; `spans` `[s, 2]`, i32, the first token and one past
-/// the last that each token attends to; `local_spans`, the same in layers with a window, if there are
-/// any; and `pool` `[t, s]`, f32, the share of each token in the vector of each text. The output is
-/// `embeddings`, `[t, d]`, f32.
+/// Inputs: `tokens` and `positions` `[s]`, i32; `types` `[s]`, i32, if there are several token types;
+/// `spans` `[s, 2]`, i32, the first token and one past the last that each token attends to;
+/// `local_spans`, the same in layers with a window, if there are any; and `pool` `[t, s]`, f32, the
+/// share of each token in the vector of each text. The output is `embeddings`, f32: `[t, d]`, or
+/// `[t, 1]` of a reranker.
 ///
 /// # Errors
 /// Unsupported for a model with recurrent layers, whose states are those of one text.
@@ -31,6 +32,8 @@ pub(crate) fn graph(config: &Config, weights: &[Weight]) -> Result<Graph> {
     let (s, t) = (Dim::symbol(SEQ), Dim::symbol(TEXTS));
     let tokens = graph.input("tokens", Shape::new([s.clone()]), DType::I32); // [s]
     let positions = graph.input("positions", Shape::new([s.clone()]), DType::I32); // [s]
+    let types =
+        has_types(config).then(|| graph.input("types", Shape::new([s.clone()]), DType::I32)); // [s]
     let mut spans =
         |name: &str| graph.input(name, Shape::new([s.clone(), Dim::new(2)]), DType::I32);
     let all = spans("spans"); // [s, 2]
@@ -49,7 +52,7 @@ pub(crate) fn graph(config: &Config, weights: &[Weight]) -> Result<Graph> {
     let embedding = b.weight("token_embd.weight")?; // [v, d]
     let mut x = b.embedded(embedding, tokens)?; // [s, d]
     if architecture.embedding != EmbeddingParts::None {
-        x = b.with_parts(x, positions)?; // [s, d]
+        x = b.with_parts(x, positions, types)?; // [s, d]
     }
     let turns = b.turns()?;
     for layer in 0..config.layers {
@@ -59,8 +62,17 @@ pub(crate) fn graph(config: &Config, weights: &[Weight]) -> Result<Graph> {
         x = b.normalised("output_norm", x)?; // [s, d]
     }
     let embeddings = b.add("embeddings", Op::MatMul, &[pool, x])?; // [t, d]
-    b.graph.output("embeddings", embeddings)?;
+    let output = match config.pooling {
+        Pooling::Score => b.score(embeddings)?, // [t, 1]
+        _ => embeddings,
+    };
+    b.graph.output("embeddings", output)?;
     Ok(b.graph)
+}
+
+/// Returns whether tokens have types of their own, so that a run has the input `types`.
+pub(crate) fn has_types(config: &Config) -> bool {
+    config.token_types > 1
 }
 
 /// Returns whether a layer has a window, so that a run has the input `local_spans`.
@@ -69,19 +81,36 @@ pub(crate) fn has_windows(config: &Config) -> bool {
 }
 
 impl Builder<'_> {
-    /// Adds the embeddings of positions, if there are any, and of the first token type to `x`, and
-    /// normalises the sum.
-    fn with_parts(&mut self, mut x: NodeId, positions: NodeId) -> Result<NodeId> {
+    /// Adds the embeddings of positions, if there are any, and of token types to `x`, and normalises
+    /// the sum.
+    fn with_parts(
+        &mut self,
+        mut x: NodeId,
+        positions: NodeId,
+        types: Option<NodeId>,
+    ) -> Result<NodeId> {
         let gather = Op::Gather { axis: 0 };
         if self.architecture.embedding == EmbeddingParts::PositionsAndTypes {
             let table = self.weight("position_embd.weight")?; // [context, d]
             let rows = self.add("position_embedding", gather.clone(), &[table, positions])?; // [s, d]
             x = self.add("", Op::Binary(BinaryOp::Add), &[x, rows])?;
         }
-        let types = self.weight("token_types.weight")?; // [types, d]
-        let first = self.graph.constant_i32(Shape::new([1u64]), &[0]); // [1]
-        let row = self.add("token_type", gather, &[types, first])?; // [1, d]
-        let x = self.add("", Op::Binary(BinaryOp::Add), &[x, row])?; // [s, d]
+        let table = self.weight("token_types.weight")?; // [types, d]
+        let ids = match types {
+            Some(types) => types,                                      // [s]
+            None => self.graph.constant_i32(Shape::new([1u64]), &[0]), // [1]
+        };
+        let rows = self.add("token_type", gather, &[table, ids])?; // [s, d] or [1, d]
+        let x = self.add("", Op::Binary(BinaryOp::Add), &[x, rows])?; // [s, d]
         self.normalised("token_embd_norm", x)
+    }
+
+    /// Computes the score of each first token, `[t, 1]`.
+    fn score(&mut self, mut x: NodeId) -> Result<NodeId> {
+        if self.has_weight("cls.weight") {
+            x = self.product("cls", x)?; // [t, d]
+            x = self.add("cls.tanh", Op::Unary(UnaryOp::Tanh), &[x])?; // [t, d]
+        }
+        self.product("cls.output", x)
     }
 }

@@ -13,7 +13,7 @@ mod feed_forward;
 
 use chosen::Chosen;
 pub use encoder::TEXTS;
-pub(super) use encoder::{graph as encoder, has_windows};
+pub(super) use encoder::{graph as encoder, has_types, has_windows};
 
 use super::config::{Architecture, Config, Norm};
 use super::rope::{LOCAL_ROPE_FREQUENCIES, ROPE_FREQUENCIES};

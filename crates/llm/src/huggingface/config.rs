@@ -16,6 +16,9 @@ use warploom_models::gguf::{Value, Writer};
 #[derive(Clone, Debug, Deserialize)]
 pub(super) struct Config {
     pub(super) model_type: String,
+    /// Names of classes of `transformers`.
+    #[serde(default)]
+    architectures: Option<Vec<String>>,
     #[serde(alias = "n_embd")]
     hidden_size: u64,
     #[serde(alias = "n_inner")]
@@ -208,6 +211,12 @@ impl Config {
         self.num_experts.unwrap_or(0)
     }
 
+    /// Returns whether the model makes a score of a pair of texts.
+    pub(super) fn is_reranker(&self) -> bool {
+        let classes = self.architectures.as_deref().unwrap_or_default();
+        classes.iter().any(|class| class.ends_with("ForSequenceClassification"))
+    }
+
     /// Returns the row of the position embeddings that the first token of a text has.
     pub(super) fn first_position(&self, names: &Names) -> u64 {
         match names.positions_after_padding {
@@ -332,7 +341,11 @@ impl Config {
         if let Some(scalar) = self.query_pre_attn_scalar {
             number("attention.scale", 1.0 / scalar.sqrt())?;
         }
-        if let Some(kind) = pooling::read(folder)? {
+        let kind = match self.is_reranker() {
+            true => Some(pooling::SCORE),
+            false => pooling::read(folder)?,
+        };
+        if let Some(kind) = kind {
             to.key(&format!("{arch}.pooling_type"), Value::U32(kind))?;
         }
         if let Some(normalised) = self.norm_topk_prob {

@@ -35,6 +35,8 @@ pub(super) struct Names {
     prefix: &'static str,
     /// Beginnings of the names of tensors that are not part of the network.
     left_out: &'static [&'static str],
+    /// Names of the layers that make a score, in rerankers; elsewhere they are left out.
+    head: &'static [(&'static str, &'static str)],
     /// Names in a layer that take precedence over those in [`LAYER`].
     own: &'static [(&'static str, &'static str)],
 }
@@ -55,6 +57,7 @@ const PLAIN: Names = Names {
     layers: "model.layers.",
     prefix: "",
     left_out: &[],
+    head: &[],
     own: &[],
 };
 
@@ -156,7 +159,13 @@ const BERT: Names = Names {
     ],
     layers: "encoder.layer.",
     prefix: "bert.",
-    left_out: &["embeddings.position_ids", "pooler.", "cls.", "lm_head."],
+    left_out: &["embeddings.position_ids", "cls.", "lm_head."],
+    head: &[
+        ("pooler.dense", "cls"),
+        ("classifier.dense", "cls"),
+        ("classifier.out_proj", "cls.output"),
+        ("classifier", "cls.output"),
+    ],
     own: &[
         ("attention.self.query", "attn_q"),
         ("attention.self.key", "attn_k"),
@@ -278,6 +287,9 @@ impl Names {
         let find = |table: &[(&str, &'static str)], stem: &str| {
             table.iter().find(|(theirs, _)| *theirs == stem).map(|(_, ours)| *ours)
         };
+        if let Some(ours) = find(self.head, stem) {
+            return Ok(config.is_reranker().then(|| format!("{ours}.{kind}")));
+        }
         if let Some(ours) = find(self.model, stem) {
             return Ok(Some(format!("{ours}.{kind}")));
         }

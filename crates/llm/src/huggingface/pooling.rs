@@ -20,6 +20,9 @@ struct Module {
 const MODES: [(&str, u32); 3] =
     [("pooling_mode_mean_tokens", 1), ("pooling_mode_cls_token", 2), ("pooling_mode_lasttoken", 3)];
 
+/// GGUF's `pooling_type` of rerankers.
+pub(super) const SCORE: u32 = 4;
+
 /// Returns GGUF's `pooling_type` of a folder; `None` if it has no `modules.json`.
 ///
 /// # Errors

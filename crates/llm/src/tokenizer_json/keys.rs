@@ -34,8 +34,8 @@ pub(crate) struct Row {
 }
 
 const OFFSETS: Rule = NoEffect("it moves offsets, not ids");
-const PAIRS: Rule = NoEffect("a prompt is one text, never a pair");
-const TYPES: Rule = NoEffect("decoders take no token types");
+const PAIRS: Rule = NoEffect("a prompt is one text; only rerankers read pairs");
+const TYPES: Rule = NoEffect("only rerankers take token types, and they are those of the pair");
 const SAVED: Rule = NoEffect("it describes how the file was made or is loaded");
 const BATCHES: Rule = NoEffect("prompts are not padded or truncated here");
 const OUTPUT: Rule = NoEffect("it changes decoded text; a stream cannot take text back");

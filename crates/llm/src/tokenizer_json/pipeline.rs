@@ -18,6 +18,7 @@ use tokenizers::{
 use super::added::{Added, Found, added, spelled};
 use super::checks::{for_library, model_tokens};
 use super::keys::{check_file, object};
+use super::pair::Pair;
 use super::texts::Texts;
 use crate::vocabulary::Special;
 use warploom::{Error, Result};
@@ -59,6 +60,7 @@ pub(crate) struct Pipeline {
     texts: Texts,
     prefix: Vec<u32>,
     suffix: Vec<u32>,
+    pair: Option<Pair>,
     /// Whether the model drops text without a token.
     drops: bool,
     /// Tokens that are not text: those that the file calls special, and those that control the
@@ -98,7 +100,10 @@ impl Pipeline {
         let word = SysRegex::new(r"^\w$")
             .map_err(|e| Error::unsupported("the class of words").with_source(e))?;
         let (prefix, suffix) = around(&file["post_processor"], &|text| inner.token_to_id(text))?;
-        if let Some(id) = prefix.iter().chain(&suffix).find(|id| **id as usize >= count) {
+        let pair = Pair::read(&file["post_processor"], &|text| inner.token_to_id(text))?;
+        let largest = pair.as_ref().and_then(Pair::largest);
+        let outside = |id: &&u32| **id as usize >= count;
+        if let Some(id) = prefix.iter().chain(&suffix).chain(&largest).find(outside) {
             return bad(format!("post_processor: id {id}, but there are {count} tokens"));
         }
         let special = inner.get_added_vocabulary().get_added_tokens_decoder().iter();
@@ -112,6 +117,7 @@ impl Pipeline {
             texts,
             prefix,
             suffix,
+            pair,
             drops,
             controls,
             spelled,
@@ -122,6 +128,11 @@ impl Pipeline {
     /// Returns the tokens to put before and after a text.
     pub(crate) fn around(&self) -> (&[u32], &[u32]) {
         (&self.prefix, &self.suffix)
+    }
+
+    /// Returns the tokens to put around two texts that are read together, if the file says it.
+    pub(crate) fn pair(&self) -> Option<&Pair> {
+        self.pair.as_ref()
     }
 
     /// Returns an iterator over the names of control tokens, as they appear in text.

@@ -66,6 +66,9 @@ pub(crate) fn json(spec: &TokenizerSpec) -> Result<Json> {
     let text = json!({"Sequence": {"id": "A", "type_id": 0}});
     let single: Vec<Json> =
         begin.iter().map(special).chain([text]).chain(end.iter().map(special)).collect();
+    let second = json!({"Sequence": {"id": "B", "type_id": 1}});
+    let pair = single.iter().cloned().chain([second]).chain(end.iter().map(special));
+    let pair: Vec<Json> = pair.collect();
     let ids = begin
         .iter()
         .chain(&end)
@@ -82,7 +85,7 @@ pub(crate) fn json(spec: &TokenizerSpec) -> Result<Json> {
         },
         "pre_tokenizer": {"type": "BertPreTokenizer"},
         "post_processor": {
-            "type": "TemplateProcessing", "single": single, "pair": [], "special_tokens": ids,
+            "type": "TemplateProcessing", "single": single, "pair": pair, "special_tokens": ids,
         },
         "decoder": {"type": "WordPiece", "prefix": "##", "cleanup": true},
         "model": {
