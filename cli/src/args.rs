@@ -6,10 +6,12 @@ use crate::doctor_args::DoctorArgs;
 use crate::download_args::DownloadArgs;
 use crate::embed_args::EmbedArgs;
 use crate::explain_args::ExplainArgs;
+use crate::inspect_args::InspectArgs;
 use crate::kernel_args::KernelArgs;
 use crate::numbers::{Seed, another_seed, last_n, seed, tokens, top_k};
 use crate::perplexity_args::PerplexityArgs;
 use crate::quantize_args::QuantizeArgs;
+use crate::rerank_args::RerankArgs;
 #[cfg(feature = "serve")]
 use crate::serve_args::ServeArgs;
 use crate::tune_args::TuneArgs;
@@ -82,6 +84,8 @@ pub(crate) enum Command {
     Chat(ChatArgs),
     /// Download a model from Hugging Face to the local Hugging Face cache, and print its path
     Download(DownloadArgs),
+    /// Describe a model file, and the memory that running it needs
+    Inspect(InspectArgs),
     /// Measure prefill and decode speed in tokens per second, and the share of memory bandwidth
     /// used
     Bench(BenchArgs),
@@ -89,6 +93,8 @@ pub(crate) enum Command {
     Perplexity(PerplexityArgs),
     /// Print vectors of texts, or how close the texts are
     Embed(Box<EmbedArgs>),
+    /// Order texts by how well they answer a query
+    Rerank(Box<RerankArgs>),
     /// Show how a model or graph runs on a device; with --analyze, also how long each step takes
     Explain(Box<ExplainArgs>),
     /// Find the fastest engines for a model on a device by measurement; later plans use them

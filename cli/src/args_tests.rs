@@ -28,6 +28,8 @@ fn every_help_has_examples_and_every_command_is_in_the_first() {
         "bench ",
         "perplexity ",
         "embed ",
+        "rerank ",
+        "inspect ",
         "explain ",
         "quantize ",
         #[cfg(feature = "serve")]
@@ -46,6 +48,8 @@ fn every_help_has_examples_and_every_command_is_in_the_first() {
         #[cfg(feature = "serve")]
         ("serve", ["--parallel <N>", "127.0.0.1:8080/v1", "WARPLOOM_API_KEY"]),
         ("perplexity", ["warploom perplexity", "--window <N>", "--compute <MODE>"]),
+        ("inspect", ["warploom inspect model.gguf", "--context <N>", "--tensors"]),
+        ("rerank", ["warploom rerank", "--top <N>", "--file <FILE>"]),
         ("embed", ["warploom embed", "--pooling <POOLING>", "--dimensions <N>"]),
         ("bench", ["warploom bench --device cpu --json", "--prompt-tokens <N>", "--copy"]),
     ];

@@ -19,7 +19,7 @@ const SHOWN: usize = 48;
 
 pub(crate) fn run(args: &EmbedArgs) -> anyhow::Result<Exit> {
     interrupt::listen()?;
-    let texts = texts(args)?;
+    let texts = lines(&args.texts, args.file.as_deref())?;
     let place = args.place();
     let (model, runtime) = engine::open_both(&place)?;
     let line = runtime.startup_line();
@@ -71,18 +71,18 @@ pub(crate) fn run(args: &EmbedArgs) -> anyhow::Result<Exit> {
 }
 
 /// Returns the texts of the arguments, or the lines of a file or of standard input.
-fn texts(args: &EmbedArgs) -> anyhow::Result<Vec<String>> {
-    if !args.texts.is_empty() {
-        return Ok(args.texts.clone());
+pub(crate) fn lines(texts: &[String], file: Option<&Path>) -> anyhow::Result<Vec<String>> {
+    if !texts.is_empty() {
+        return Ok(texts.to_vec());
     }
     let mut bytes = Vec::new();
-    let name = match args.file.as_deref().filter(|path| *path != Path::new("-")) {
+    let name = match file.filter(|path| *path != Path::new("-")) {
         Some(path) => {
             bytes = std::fs::read(path).with_context(|| path.display().to_string())?;
             path.display().to_string()
         }
         None => {
-            if args.file.is_none() && std::io::stdin().is_terminal() {
+            if file.is_none() && std::io::stdin().is_terminal() {
                 bail!("no text: give one as an argument, or a file of lines with --file");
             }
             std::io::stdin().read_to_end(&mut bytes).context("standard input")?;

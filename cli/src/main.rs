@@ -25,6 +25,8 @@ mod explain_args;
 mod generate;
 #[cfg(test)]
 mod help_tests;
+mod inspect;
+mod inspect_args;
 mod interrupt;
 mod kernel;
 mod kernel_args;
@@ -38,6 +40,8 @@ mod progress;
 mod prompt;
 mod quantize;
 mod quantize_args;
+mod rerank;
+mod rerank_args;
 #[cfg(feature = "serve")]
 mod serve;
 #[cfg(feature = "serve")]
@@ -89,6 +93,8 @@ fn run(command: &Command) -> anyhow::Result<Exit> {
         Command::Bench(args) => bench::run(args),
         Command::Perplexity(args) => perplexity::run(args),
         Command::Embed(args) => embed::run(args),
+        Command::Rerank(args) => rerank::run(args),
+        Command::Inspect(args) => inspect::run(args),
         Command::Explain(args) => explain::run(args),
         Command::Tune(args) => tune::run(args),
         Command::Kernel(args) => kernel::run(args),
@@ -113,6 +119,8 @@ fn failure(command: &Command, text: &str) -> Option<Value> {
         Command::Bench(args) => args.json,
         Command::Perplexity(args) => args.json,
         Command::Embed(args) => args.json,
+        Command::Rerank(args) => args.json,
+        Command::Inspect(args) => args.json,
         Command::Explain(args) => args.json,
         Command::Tune(args) => args.json,
         Command::Quantize(args) => args.json,

@@ -55,7 +55,8 @@ pub(crate) fn run(args: &ServeArgs) -> anyhow::Result<Exit> {
         true => {
             let builder = Embedder::builder(model).runtime(runtime).compute(args.place.compute);
             let embedder = builder.progress(show).build()?;
-            let what = format!("vectors of texts of up to {} tokens", embedder.context());
+            let kind = if embedder.reranks() { "scores" } else { "vectors" };
+            let what = format!("{kind} of texts of up to {} tokens", embedder.context());
             (Server::start_encoder(embedder, options)?, what)
         }
         false => {
