@@ -111,7 +111,9 @@ pub mod webgpu;
 pub use half::{bf16, f16};
 pub use runtime::Runtime;
 pub use runtime::tensor::{self, Tensor};
-pub use warploom_core::base::{ComputeMode, DType, Dim, Format, Shape, Symbol, SymbolValues};
+pub use warploom_core::base::{
+    ComputeMode, DType, Dim, Format, Shape, ShapeClass, Symbol, SymbolValues,
+};
 #[doc(hidden)]
 pub use warploom_core::broken_invariant;
 pub use warploom_core::ir as graph;

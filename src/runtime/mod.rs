@@ -372,8 +372,18 @@ impl Runtime {
         self.0.sync
     }
 
-    /// Submits the work that this thread has recorded, and waits until the device has finished all
-    /// work that was submitted. Tensors that were realized are computed then.
+    /// Submits what this thread has realized or run, and does not wait. An application that shares its
+    /// device calls it before a submit of its own that reads a result. On the CPU it computes in this
+    /// call, if the thread may block.
+    ///
+    /// # Errors
+    /// The device's error if the submit fails.
+    pub fn flush(&self) -> Result<()> {
+        self.0.batcher.flush()
+    }
+
+    /// Submits what this thread has realized or run, and waits until the device has finished all work
+    /// that was submitted. Operations on tensors that are only recorded stay so.
     ///
     /// # Errors
     /// Any failure of the device since the last wait.

@@ -293,7 +293,7 @@ async fn placed(tensor: &Tensor) -> Result<JsValue> {
     let runtime = tensor.runtime();
     let Some(gpu) = Provider::gpu_of(&**runtime.device()) else { return Ok(JsValue::NULL) };
     tensor.realize_async().await?;
-    runtime.batcher().flush()?;
+    runtime.flush()?;
     let lost = || Error::device("the tensor has no memory on this device");
     let range = tensor.buffer()?.ok_or_else(lost)?;
     let buffer = Provider::buffer_of(&**runtime.device(), range).ok_or_else(lost)?;

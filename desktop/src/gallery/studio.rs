@@ -191,7 +191,7 @@ impl Room {
         }
         // Runs what has no step yet, such as the first state.
         scene.state().realize()?;
-        runtime.batcher().flush()?;
+        runtime.flush()?;
         self.gpu
             .poll(wgpu::PollType::wait_indefinitely())
             .map_err(|e| Error::device(e.to_string()))?;
