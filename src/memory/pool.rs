@@ -37,8 +37,9 @@ struct State {
 pub struct PooledBuffer {
     shared: Arc<Shared>,
     id: BufferId,
-    /// Size class in bytes.
-    class: u64,
+    /// Size class in bytes; `None` for memory that is not the pool's.
+    class: Option<u64>,
+    offset: u64,
     bytes: u64,
 }
 
@@ -79,7 +80,16 @@ impl Pool {
         };
         state.live_bytes += class;
         drop(state);
-        Ok(PooledBuffer { shared: self.shared.clone(), id, class, bytes })
+        let shared = self.shared.clone();
+        Ok(PooledBuffer { shared, id, class: Some(class), offset: 0, bytes })
+    }
+
+    /// Wraps memory that is not the pool's: its buffer is freed on drop, and never used for anything
+    /// else.
+    #[cfg(feature = "webgpu")]
+    pub(crate) fn adopt(&self, range: BufferRange) -> PooledBuffer {
+        let BufferRange { buffer: id, offset, bytes } = range;
+        PooledBuffer { shared: self.shared.clone(), id, class: None, offset, bytes }
     }
 
     /// Frees every idle buffer.
@@ -140,16 +150,19 @@ impl Shared {
 impl PooledBuffer {
     /// Returns the requested range, without the rest of the size class.
     pub fn range(&self) -> BufferRange {
-        BufferRange { buffer: self.id, offset: 0, bytes: self.bytes }
+        BufferRange { buffer: self.id, offset: self.offset, bytes: self.bytes }
     }
 }
 
 impl Drop for PooledBuffer {
     fn drop(&mut self) {
+        let Some(class) = self.class else {
+            return self.shared.device.free(Resource::Buffer(self.id));
+        };
         let mut state = self.shared.state();
-        state.live_bytes -= self.class;
-        state.idle_bytes += self.class;
-        state.idle.entry(self.class).or_default().push(self.id);
+        state.live_bytes -= class;
+        state.idle_bytes += class;
+        state.idle.entry(class).or_default().push(self.id);
     }
 }
 

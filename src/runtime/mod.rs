@@ -91,6 +91,10 @@ use crate::provider::{Device, DeviceProfile};
 #[derive(Clone)]
 pub struct Runtime(Arc<Inner>);
 
+// Locks are taken over after a panic, and what they guard is always complete.
+impl std::panic::UnwindSafe for Runtime {}
+impl std::panic::RefUnwindSafe for Runtime {}
+
 struct Inner {
     /// Opened the device; `None` if the device was given.
     builder: Option<RuntimeBuilder>,

@@ -68,6 +68,8 @@ pub(super) struct Buffer {
     pub(super) gpu: wgpu::Buffer,
     /// Bytes requested; the allocation is rounded up to a multiple of 4.
     pub(super) bytes: u64,
+    /// Whether the application made it, and destroys it.
+    pub(super) is_foreign: bool,
 }
 
 impl WebGpuDevice {
@@ -155,7 +157,7 @@ impl WebGpuDevice {
             return Err(self.error_of(error, &what(), Some((bytes, have))));
         }
         self.faults.check_lost()?;
-        let (index, generation) = state.buffers.insert(Buffer { gpu, bytes });
+        let (index, generation) = state.buffers.insert(Buffer { gpu, bytes, is_foreign: false });
         state.counters.allocations += 1;
         state.counters.allocated_bytes += bytes;
         Ok(BufferId { index, generation })
@@ -242,7 +244,9 @@ impl Device for WebGpuDevice {
         let mut state = self.state();
         match what {
             Resource::Buffer(BufferId { index, generation }) => {
-                if let Some(buffer) = state.buffers.remove(index, generation) {
+                if let Some(buffer) = state.buffers.remove(index, generation)
+                    && !buffer.is_foreign
+                {
                     // Bind groups of prepared work hold the object, but the memory must be freed.
                     // wgpu keeps it until submitted work is done with it.
                     buffer.gpu.destroy();

@@ -33,6 +33,7 @@ mod browser_subgroups;
 mod compile;
 mod device;
 mod faults;
+mod foreign;
 #[cfg(not(target_arch = "wasm32"))]
 mod noop;
 #[cfg(target_arch = "wasm32")]

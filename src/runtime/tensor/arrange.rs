@@ -35,7 +35,7 @@ impl Tensor {
     pub fn flip(&self, axis: isize) -> Tensor {
         let at = here();
         self.attempt("flip", at, || {
-            let size = u32::try_from(self.shape()[self.axis(axis)?]).unwrap_or(u32::MAX);
+            let size = u32::try_from(self.sizes()[self.axis(axis)?]).unwrap_or(u32::MAX);
             let ids: Vec<u32> = (0..size).rev().collect();
             Ok(self.index_select(axis, &ids))
         })
@@ -48,7 +48,7 @@ impl Tensor {
         let at = here();
         self.attempt("roll", at, || {
             let place = self.axis(axis)?;
-            let size = self.shape()[place];
+            let size = self.sizes()[place];
             if size == 0 {
                 return Ok(self.clone());
             }
@@ -79,13 +79,13 @@ impl Tensor {
         let at = here();
         self.attempt("repeat", at, || {
             let counts = sizes_of(&counts)?;
-            let rank = counts.len().max(self.rank());
+            let rank = counts.len().max(self.sizes().len());
             let at_axis = |sizes: &[usize], axis: usize| {
                 (axis + sizes.len()).checked_sub(rank).map_or(1, |axis| sizes[axis])
             };
             let (mut apart, mut wide, mut merged) = (Vec::new(), Vec::new(), Vec::new());
             for axis in 0..rank {
-                let (count, size) = (at_axis(&counts, axis), at_axis(self.shape(), axis));
+                let (count, size) = (at_axis(&counts, axis), at_axis(self.sizes(), axis));
                 apart.extend([1, size]);
                 wide.extend([count, size]);
                 merged.push(count.checked_mul(size).ok_or_else(|| {
@@ -102,9 +102,9 @@ impl Tensor {
         let at = here();
         self.attempt("repeat_interleave", at, || {
             let place = self.axis(axis)?;
-            let mut wide = self.shape().to_vec();
+            let mut wide = self.sizes().to_vec();
             wide.insert(place + 1, count);
-            let mut merged = self.shape().to_vec();
+            let mut merged = self.sizes().to_vec();
             merged[place] = merged[place].checked_mul(count).ok_or_else(|| {
                 Error::invalid(format!("{count} times the size {} overflows", merged[place]))
             })?;
@@ -128,7 +128,7 @@ impl Tensor {
         let at = here();
         self.attempt("movedim", at, || {
             let (from, to) = (self.axis(from)?, self.axis(to)?);
-            let mut order: Vec<usize> = (0..self.rank()).collect();
+            let mut order: Vec<usize> = (0..self.sizes().len()).collect();
             let moved = order.remove(from);
             order.insert(to, moved);
             Ok(Tensor::record("movedim", at, Op::Transpose(order), &[self]))
@@ -144,7 +144,7 @@ impl Tensor {
             if first > last {
                 return Err(Error::invalid(format!("axis {first} is after axis {last}")));
             }
-            let mut sizes = self.shape().to_vec();
+            let mut sizes = self.sizes().to_vec();
             let merged: usize = sizes.drain(first..=last).product();
             sizes.insert(first, merged);
             self.reshaped(sizes.into_iter().collect(), "flatten_range", at)
@@ -158,7 +158,7 @@ impl Tensor {
         let at = here();
         self.attempt("unfold", at, || {
             let place = self.axis(axis)?;
-            let len = self.shape()[place];
+            let len = self.sizes()[place];
             if size == 0 || step == 0 || size > len {
                 let shape = self.dims();
                 return Err(Error::invalid(format!(
@@ -168,7 +168,7 @@ impl Tensor {
             let windows = (len - size) / step + 1;
             let id = |i: usize| u32::try_from(i / size * step + i % size).unwrap_or(u32::MAX);
             let ids: Vec<u32> = (0..windows * size).map(id).collect();
-            let mut sizes = self.shape().to_vec();
+            let mut sizes = self.sizes().to_vec();
             sizes.splice(place..=place, [windows, size]);
             let apart = self.index_select(axis, &ids).reshape(sizes);
             Ok(apart.movedim(place as isize + 1, -1))
@@ -191,7 +191,7 @@ impl Tensor {
     pub fn slice_assign(&self, ranges: &[Range<usize>], source: &Tensor) -> Tensor {
         let at = here();
         self.attempt("slice_assign", at, || {
-            let mut sizes = self.shape().to_vec();
+            let mut sizes = self.sizes().to_vec();
             if ranges.len() > sizes.len() {
                 let (given, shape) = (ranges.len(), self.dims());
                 return Err(Error::invalid(format!("{given} ranges for the shape {shape}")));
@@ -205,7 +205,7 @@ impl Tensor {
                 sizes[axis] = range.len();
             }
             source.check()?;
-            if source.shape() != sizes {
+            if source.sizes() != sizes {
                 let shape = source.dims();
                 return Err(Error::invalid(format!("the block is {sizes:?}, the source {shape}")));
             }
@@ -219,7 +219,7 @@ impl Tensor {
 
     fn assigned(&self, axis: usize, ranges: &[Range<usize>], source: &Tensor, at: Place) -> Tensor {
         let Some((range, rest)) = ranges.split_first() else { return source.clone() };
-        let size = self.shape()[axis];
+        let size = self.sizes()[axis];
         let part =
             |start: usize, end: usize| self.part(axis, start, end - start, 1, "slice_assign", at);
         let inner = part(range.start, range.end).assigned(axis + 1, rest, source, at);
@@ -254,7 +254,7 @@ impl Tensor {
 
     fn triangle(&self, name: &'static str, op: BinaryOp, diagonal: i32, at: Place) -> Tensor {
         self.attempt(name, at, || {
-            let [.., rows, columns] = *self.shape() else {
+            let [.., rows, columns] = *self.sizes() else {
                 return Err(Error::invalid(format!("{} is not a matrix", self.dims())));
             };
             let indices = |count: usize| -> Vec<i32> {
@@ -272,7 +272,7 @@ impl Tensor {
     #[track_caller]
     pub fn diag(&self) -> Tensor {
         let at = here();
-        self.attempt("diag", at, || match *self.shape() {
+        self.attempt("diag", at, || match *self.sizes() {
             [n] => {
                 // Each row is the vector's element and n zeros, of which the last row's n are cut.
                 let column = self.reshape([n, 1]).pad(&[(0, 0), (0, n)], zero_of(self.dtype()));
@@ -292,10 +292,10 @@ impl Tensor {
     #[track_caller]
     pub fn meshgrid(vectors: &[&Tensor]) -> Vec<Tensor> {
         let at = here();
-        let sizes: Vec<usize> = vectors.iter().map(|vector| vector.elements()).collect();
+        let sizes: Vec<usize> = vectors.iter().map(|vector| vector.count()).collect();
         let grid = |(axis, vector): (usize, &&Tensor)| {
             vector.attempt("meshgrid", at, || {
-                if vector.rank() != 1 {
+                if vector.sizes().len() != 1 {
                     return Err(Error::invalid(format!("{} is not a vector", vector.dims())));
                 }
                 let mut lone = vec![1; sizes.len()];
@@ -331,15 +331,15 @@ impl Tensor {
             let place = self.axis(axis)?;
             ids.check()?;
             let fits = |(i, (a, b)): (usize, (&usize, &usize))| i == place || a == b;
-            let sizes = self.shape().iter().zip(ids.shape()).enumerate();
-            if self.rank() != ids.rank() || !sizes.into_iter().all(fits) {
+            let sizes = self.sizes().iter().zip(ids.sizes()).enumerate();
+            if self.sizes().len() != ids.sizes().len() || !sizes.into_iter().all(fits) {
                 let (a, b) = (self.dims(), ids.dims());
                 return Err(Error::invalid(format!("ids {b} do not fit {a} but for axis {place}")));
             }
-            if self.elements() == 0 {
-                return Ok(Tensor::zeros(self.runtime(), ids.shape()).cast(self.dtype()));
+            if self.count() == 0 {
+                return Ok(Tensor::zeros(self.runtime(), ids.sizes()).cast(self.dtype()));
             }
-            let flat = ids.flat_places(self.shape(), place)?;
+            let flat = ids.flat_places(self.sizes(), place)?;
             let values = self.movedim(place as isize, -1).flatten().gather(0, &flat);
             Ok(values.movedim(-1, place as isize))
         })

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use super::graph::Structure;
 use crate::base::ShapeClass;
 use crate::error::{Result, broken_invariant};
+use crate::ir::Graph;
 use crate::plan::{Bound, Plan, SlotRole};
 use crate::runtime::{Instance, Runtime, Workspace};
 
@@ -158,16 +159,18 @@ impl State {
     }
 }
 
+/// Plans the graph of a structure: all its inputs but scalars are bound by the caller.
+pub(super) fn plan(runtime: &Runtime, graph: &Graph) -> Result<Plan> {
+    let mut options = runtime.plan_options();
+    options.bound = Bound::all(graph);
+    options.bound.inputs.retain(|name| !name.starts_with('s'));
+    Plan::new(graph, &ShapeClass::new(), runtime.device().profile(), &options)
+}
+
 impl Compiled {
     async fn new(runtime: &Runtime, structure: &Structure<'_>, open: bool) -> Result<Compiled> {
         let graph = structure.graph(open)?;
-        let plan = runtime.offload(move |runtime| {
-            let mut options = runtime.plan_options();
-            options.bound = Bound::all(&graph);
-            options.bound.inputs.retain(|name| !name.starts_with('s'));
-            Plan::new(&graph, &ShapeClass::new(), runtime.device().profile(), &options)
-        });
-        let plan = plan.await?;
+        let plan = runtime.offload(move |runtime| plan(runtime, &graph)).await?;
         let slot = |role: SlotRole| plan.slots.iter().position(|slot| *slot == role);
         let leaves = (0..structure.leaves.len())
             .map(|i| {

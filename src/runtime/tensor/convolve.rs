@@ -74,13 +74,13 @@ impl Tensor {
         let at = here();
         self.attempt("conv_transpose2d", at, || {
             weight.check()?;
-            let (groups, x) = (conv.groups as usize, self.shape());
-            let fits = self.rank() == 4
-                && weight.rank() == 4
-                && x[1] == weight.shape()[0]
+            let (groups, x) = (conv.groups as usize, self.sizes());
+            let fits = self.sizes().len() == 4
+                && weight.sizes().len() == 4
+                && x[1] == weight.sizes()[0]
                 && groups > 0
                 && x[1].is_multiple_of(groups)
-                && weight.elements() > 0
+                && weight.count() > 0
                 && x[2] > 0
                 && x[3] > 0;
             if !fits {
@@ -95,7 +95,7 @@ impl Tensor {
             let (before, after) = (pair(conv.pad_before), pair(conv.pad_after));
             let mut sizes = [0; 2];
             for (i, axis) in AXES.into_iter().enumerate() {
-                let reach = (weight.shape()[axis] - 1) * pair(conv.dilation)[i];
+                let reach = (weight.sizes()[axis] - 1) * pair(conv.dilation)[i];
                 if stride[i] == 0 || extra[i] >= stride[i].max(pair(conv.dilation)[i]) {
                     return Err(Error::invalid(format!(
                         "{} extra rows or columns with a stride of {}",
@@ -121,7 +121,7 @@ impl Tensor {
         let at = here();
         self.attempt("upsample_bilinear2d", at, || {
             let (height, width) = (self.axis(-2)?, self.axis(-1)?);
-            if !self.dtype().is_float() || rows == 0 || columns == 0 || self.elements() == 0 {
+            if !self.dtype().is_float() || rows == 0 || columns == 0 || self.count() == 0 {
                 return Err(Error::invalid(format!(
                     "no {} of the shape {} has {rows} x {columns} interpolated elements",
                     self.dtype(),
@@ -137,7 +137,7 @@ impl Tensor {
 
     /// Interpolates one axis linearly to `size` elements.
     fn interpolated(&self, axis: usize, size: usize, align_corners: bool) -> Tensor {
-        let count = self.shape()[axis];
+        let count = self.sizes()[axis];
         if count == size {
             return self.clone();
         }
@@ -149,7 +149,7 @@ impl Tensor {
         let below: Vec<u32> = (0..size).map(|i| low(i) as u32).collect();
         let above: Vec<u32> = (0..size).map(|i| (low(i) + 1).min(count - 1) as u32).collect();
         let weights: Vec<f32> = (0..size).map(|i| (place(i) - low(i) as f64) as f32).collect();
-        let mut sizes = vec![1; self.rank()];
+        let mut sizes = vec![1; self.sizes().len()];
         sizes[axis] = size;
         let weights = Tensor::from_vec(self.runtime(), weights, sizes).cast(self.dtype());
         let axis = axis as isize;
@@ -166,7 +166,7 @@ impl Tensor {
     ) -> Tensor {
         self.attempt(name, at, || {
             weight.check()?;
-            if self.rank() != 3 || weight.rank() != 3 {
+            if self.sizes().len() != 3 || weight.sizes().len() != 3 {
                 return Err(Error::invalid(format!(
                     "needs [batch, channels, n] and a weight of three axes, not {} and {}",
                     self.dims(),
@@ -183,7 +183,7 @@ impl Tensor {
 /// Computes the transposed convolution of `g` to images of these sizes: a convolution of the dilated
 /// `g` with the turned weight `[out_c, in_c / groups, kh, kw]` of the convolution.
 pub(super) fn transposed(g: &Tensor, weight: &Tensor, conv: &Conv2d, sizes: [usize; 2]) -> Tensor {
-    let [out_c, per_group, rows, columns] = *weight.shape() else { return g.clone() };
+    let [out_c, per_group, rows, columns] = *weight.sizes() else { return g.clone() };
     let groups = conv.groups as usize;
     let (stride, dilation) = (pair(conv.stride), pair(conv.dilation));
     // Of the padded image; those positions that are padding are cut.
@@ -192,8 +192,8 @@ pub(super) fn transposed(g: &Tensor, weight: &Tensor, conv: &Conv2d, sizes: [usi
     for (i, axis) in AXES.into_iter().enumerate() {
         g = dilated(&g, axis, stride[i]);
         turned = turned.flip(axis as isize);
-        let reach = (weight.shape()[axis] - 1) * dilation[i];
-        amounts[axis] = (reach, (cut[i] + sizes[i]).saturating_sub(g.shape()[axis]));
+        let reach = (weight.sizes()[axis] - 1) * dilation[i];
+        amounts[axis] = (reach, (cut[i] + sizes[i]).saturating_sub(g.sizes()[axis]));
     }
     // [out_c, in_c / groups, ..] as [in_c, out_c / groups, ..]
     let turned = turned
@@ -210,14 +210,14 @@ pub(super) fn transposed(g: &Tensor, weight: &Tensor, conv: &Conv2d, sizes: [usi
 
 /// Inserts `step - 1` zeros between the elements of an axis.
 pub(super) fn dilated(x: &Tensor, axis: usize, step: usize) -> Tensor {
-    let size = x.shape()[axis];
+    let size = x.sizes()[axis];
     if step == 1 || size <= 1 {
         return x.clone();
     }
     let wide = x.unsqueeze(axis as isize + 1);
-    let mut amounts = vec![(0, 0); wide.rank()];
+    let mut amounts = vec![(0, 0); wide.sizes().len()];
     amounts[axis + 1] = (0, step - 1);
-    let mut sizes = x.shape().to_vec();
+    let mut sizes = x.sizes().to_vec();
     sizes[axis] = size * step;
     wide.pad(&amounts, 0.0).reshape(sizes).narrow(axis as isize, ..size * step - (step - 1))
 }

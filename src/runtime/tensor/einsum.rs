@@ -37,7 +37,7 @@ impl Tensor {
         for (letters, operand) in inputs.iter().zip(operands) {
             let operand = operand.as_ref();
             operand.check()?;
-            let given = operand.shape();
+            let given = operand.sizes();
             if given.len() != letters.len() {
                 let letters: String = letters.iter().collect();
                 return Err(fail(format!("{letters:?} is no name for the shape {given:?}")));
@@ -153,7 +153,7 @@ impl Term {
         let size = |letter: &char| {
             let find = |term: &Term| {
                 let axis = term.letters.iter().position(|own| own == letter)?;
-                term.value.shape().get(axis).copied()
+                term.value.sizes().get(axis).copied()
             };
             find(&left).or_else(|| find(&right)).unwrap_or(1)
         };

@@ -216,9 +216,9 @@ impl Tensor {
 /// Checks that two tensors broadcast; the error names the first axis of the result where they do
 /// not.
 fn broadcast(a: &Tensor, b: &Tensor) -> Result<()> {
-    let rank = a.rank().max(b.rank());
+    let rank = a.sizes().len().max(b.sizes().len());
     let size = |tensor: &Tensor, axis: usize| {
-        (axis + tensor.rank()).checked_sub(rank).map_or(1, |axis| tensor.shape()[axis])
+        (axis + tensor.sizes().len()).checked_sub(rank).map_or(1, |axis| tensor.sizes()[axis])
     };
     for axis in 0..rank {
         let (m, n) = (size(a, axis), size(b, axis));

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-use super::cache::Compiled;
+use super::cache::{self, Compiled};
 use super::graph::{Structure, Waiting, asked_by, collect, cut};
 use super::node::Stored;
 use super::{CacheStats, Tensor};
@@ -73,6 +73,42 @@ impl Tensor {
     /// Same as [`Tensor::eval`].
     pub async fn eval_async(tensors: &[&Tensor]) -> Result<()> {
         start(tensors).await
+    }
+}
+
+impl Tensor {
+    /// Returns how a read of this tensor would run now: each step with its engine and why that was
+    /// chosen, and the memory, as text. Plans in this call, and runs nothing.
+    ///
+    /// ```
+    /// # use warploom::{Runtime, Tensor};
+    /// # fn main() -> warploom::Result<()> {
+    /// let x = Tensor::rand(&Runtime::auto()?, [64, 64], 1);
+    /// let y = (x.matmul(&x) + 1.0).relu();
+    /// println!("{}", y.explain()?); // one step: the product, with what follows it
+    /// assert!(!y.is_evaluated());
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// The tensor's deferred error; errors of planning.
+    pub fn explain(&self) -> Result<String> {
+        let mut waiting = collect(&[self])?;
+        let all = waiting.len();
+        if all == 0 {
+            return Ok("its values are on the device: nothing is left to run\n".into());
+        }
+        let chunk = cut(&mut waiting, CHUNK);
+        let planned = chunk.len();
+        let graph = Structure::new(chunk)?.graph(false)?;
+        let mut text = cache::plan(self.runtime(), &graph)?.explain();
+        if planned < all {
+            let more =
+                format!("the first {planned} of {all} operations; the others run after them\n");
+            text.push_str(&more);
+        }
+        Ok(text)
     }
 }
 

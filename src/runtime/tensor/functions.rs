@@ -156,7 +156,7 @@ impl Tensor {
     pub fn swiglu(&self) -> Tensor {
         let at = here();
         self.attempt("swiglu", at, || {
-            let last = self.shape().last().copied().unwrap_or(1);
+            let last = self.sizes().last().copied().unwrap_or(1);
             if !last.is_multiple_of(2) {
                 let shape = self.dims();
                 return Err(Error::invalid(format!("the last axis of {shape} has no two halves")));
@@ -216,7 +216,7 @@ impl Tensor {
                     "the probability {p} is not in 0 to 1, without 1"
                 )));
             }
-            let keep = Tensor::rand(self.runtime(), self.shape(), seed).ge(p);
+            let keep = Tensor::rand(self.runtime(), self.sizes(), seed).ge(p);
             let kept = keep.select(self.mul(1.0 / (1.0 - p)), 0.0);
             kept.check()?;
             Ok(kept)

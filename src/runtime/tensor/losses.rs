@@ -38,12 +38,13 @@ impl Tensor {
         let at = here();
         self.attempt("nll_loss", at, || {
             target.check()?;
-            if self.rank() == 0 || target.shape() != &self.shape()[..self.rank() - 1] {
+            if self.sizes().len() == 0 || target.sizes() != &self.sizes()[..self.sizes().len() - 1]
+            {
                 let (a, b) = (self.dims(), target.dims());
                 return Err(Error::invalid(format!("targets {b} do not fit the classes of {a}")));
             }
             // Not a lookup: this way the logarithms stay in the kernel that adds them up.
-            let classes = i32::try_from(self.shape()[target.rank()]).map_err(|_| {
+            let classes = i32::try_from(self.sizes()[target.sizes().len()]).map_err(|_| {
                 Error::invalid(format!("the classes of {} are over 2^31 - 1", self.dims()))
             })?;
             let all = Tensor::arange(self.runtime(), 0, classes, 1);

@@ -124,19 +124,61 @@ pub struct Tensor {
 }
 
 impl Tensor {
-    /// Returns the sizes, outermost first; empty for a tensor with an error.
+    /// Returns the sizes, outermost first.
+    ///
+    /// # Panics
+    /// With the text of the tensor's deferred error, if it has one; [`Tensor::try_shape`] returns it.
+    #[track_caller]
     pub fn shape(&self) -> &[usize] {
-        &self.node.sizes
+        self.must_be_sound();
+        self.sizes()
+    }
+
+    /// Returns the sizes, outermost first.
+    ///
+    /// # Errors
+    /// The tensor's deferred error.
+    pub fn try_shape(&self) -> Result<&[usize]> {
+        self.check()?;
+        Ok(self.sizes())
     }
 
     /// Returns the number of dimensions.
+    ///
+    /// # Panics
+    /// As [`Tensor::shape`].
+    #[track_caller]
     pub fn rank(&self) -> usize {
-        self.node.sizes.len()
+        self.must_be_sound();
+        self.sizes().len()
     }
 
     /// Returns the number of elements.
+    ///
+    /// # Panics
+    /// As [`Tensor::shape`].
+    #[track_caller]
     pub fn elements(&self) -> usize {
-        self.node.sizes.iter().product()
+        self.must_be_sound();
+        self.count()
+    }
+
+    /// Panics with the tensor's deferred error, if it has one: no number would be right.
+    #[track_caller]
+    fn must_be_sound(&self) {
+        if let Err(error) = self.check() {
+            panic!("{error}");
+        }
+    }
+
+    /// Returns the sizes; empty for a tensor with an error, which the operations here propagate.
+    pub(crate) fn sizes(&self) -> &[usize] {
+        &self.node.sizes
+    }
+
+    /// Returns the number of elements; 1 for a tensor with an error.
+    pub(crate) fn count(&self) -> usize {
+        self.sizes().iter().product()
     }
 
     /// Returns the type of the elements.
@@ -175,10 +217,9 @@ impl Tensor {
     }
 
     /// Returns the device memory of the values, in row-major order, if the tensor has been run
-    /// ([`Tensor::realize_async`]). Pending work of this thread must be submitted
-    /// ([`Batcher::flush`](crate::runtime::Batcher::flush)) before other code reads the memory, and
-    /// a clone of the tensor must be kept until then, because memory of a dropped tensor is used
-    /// again.
+    /// ([`Tensor::realize_async`]). Pending work of this thread must be submitted ([`Runtime::flush`])
+    /// before other code reads the memory, and a clone of the tensor must be kept until then, because
+    /// memory of a dropped tensor is used again.
     ///
     /// # Errors
     /// The tensor's deferred error.
@@ -215,10 +256,14 @@ impl Tensor {
 
     /// Returns the index of an axis; negative axes count from the last.
     fn axis(&self, axis: isize) -> Result<usize> {
-        arguments::axis(axis, self.rank())
+        arguments::axis(axis, self.sizes().len())
             .ok_or_else(|| Error::invalid(format!("no axis {axis} in the shape {}", self.dims())))
     }
 }
+
+// Locks are taken over after a panic, and what they guard is always complete.
+impl std::panic::UnwindSafe for Tensor {}
+impl std::panic::RefUnwindSafe for Tensor {}
 
 impl std::fmt::Debug for Tensor {
     /// Formats the type, shape, operation and state, or the error; runs nothing.

@@ -28,7 +28,7 @@ impl Tensor {
     pub fn reshape(&self, shape: impl Sizes) -> Tensor {
         let at = here();
         self.attempt("reshape", at, || {
-            let to = arguments::reshaped(&shape, self.dims(), self.elements())?;
+            let to = arguments::reshaped(&shape, self.dims(), self.count())?;
             self.reshaped(to, "reshape", at)
         })
     }
@@ -37,7 +37,7 @@ impl Tensor {
     #[track_caller]
     pub fn flatten(&self) -> Tensor {
         let at = here();
-        self.attempt("flatten", at, || self.reshaped(Shape::new([self.elements()]), "flatten", at))
+        self.attempt("flatten", at, || self.reshaped(Shape::new([self.count()]), "flatten", at))
     }
 
     /// Removes axes, which must have size 1.
@@ -45,13 +45,13 @@ impl Tensor {
     pub fn squeeze(&self, axes: impl Into<Axes>) -> Tensor {
         let (axes, at) = (axes.into(), here());
         self.attempt("squeeze", at, || {
-            let axes = axes.resolve(self.rank())?;
-            if let Some(axis) = axes.iter().find(|axis| self.shape()[**axis] != 1) {
-                let size = self.shape()[*axis];
+            let axes = axes.resolve(self.sizes().len())?;
+            if let Some(axis) = axes.iter().find(|axis| self.sizes()[**axis] != 1) {
+                let size = self.sizes()[*axis];
                 let shape = self.dims();
                 return Err(Error::invalid(format!("axis {axis} of {shape} is {size}, not 1")));
             }
-            let sizes = self.shape().iter().enumerate().filter(|(axis, _)| !axes.contains(axis));
+            let sizes = self.sizes().iter().enumerate().filter(|(axis, _)| !axes.contains(axis));
             self.reshaped(sizes.map(|(_, size)| *size).collect(), "squeeze", at)
         })
     }
@@ -70,7 +70,7 @@ impl Tensor {
         let at = here();
         self.attempt("permute", at, || {
             // Checked as a set of axes, then applied in the given order.
-            let rank = self.rank();
+            let rank = self.sizes().len();
             let all = order.clone().into().resolve(rank)?;
             if all.len() != rank {
                 let given = order.sizes();
@@ -91,7 +91,7 @@ impl Tensor {
         let at = here();
         self.attempt("transpose", at, || {
             let (a, b) = (self.axis(a)?, self.axis(b)?);
-            let mut order: Vec<usize> = (0..self.rank()).collect();
+            let mut order: Vec<usize> = (0..self.sizes().len()).collect();
             order.swap(a, b);
             Ok(Tensor::record("transpose", at, Op::Transpose(order), &[self]))
         })
@@ -102,7 +102,7 @@ impl Tensor {
     pub fn t(&self) -> Tensor {
         let at = here();
         self.attempt("t", at, || {
-            let rank = self.rank();
+            let rank = self.sizes().len();
             if rank < 2 {
                 return Err(Error::invalid(format!("{} is not a matrix", self.dims())));
             }
@@ -130,12 +130,12 @@ impl Tensor {
         let at = here();
         self.attempt("index", at, || {
             let axis = self.axis(axis)?;
-            let size = self.shape()[axis];
+            let size = self.sizes()[axis];
             let index = arguments::axis(index, size).ok_or_else(|| {
                 Error::invalid(format!("no index {index} on axis {axis} of {}", self.dims()))
             })?;
             let one = self.part(axis, index, 1, 1, "index", at);
-            let sizes = self.shape().iter().enumerate().filter(|(i, _)| *i != axis);
+            let sizes = self.sizes().iter().enumerate().filter(|(i, _)| *i != axis);
             one.reshaped(sizes.map(|(_, size)| *size).collect(), "index", at)
         })
     }
@@ -195,7 +195,7 @@ impl Tensor {
                 if other.node.is_failed() {
                     return Ok(Tensor::clone(other));
                 }
-                if other.shape() != self.shape() {
+                if other.sizes() != self.sizes() {
                     let (a, b) = (self.dims(), other.dims());
                     return Err(Error::invalid(format!("shapes {a} and {b} are not equal")));
                 }
@@ -211,7 +211,7 @@ impl Tensor {
     pub fn split(&self, axis: isize, sizes: &[usize]) -> Vec<Tensor> {
         let at = here();
         let place = self.axis(axis).and_then(|place| {
-            let (sum, size) = (sizes.iter().sum::<usize>(), self.shape()[place]);
+            let (sum, size) = (sizes.iter().sum::<usize>(), self.sizes()[place]);
             match sum == size {
                 true => Ok(place),
                 false => Err(Error::invalid(format!(
@@ -236,7 +236,7 @@ impl Tensor {
     /// size 5 with `count` 4 is split into parts of 2, 2 and 1.
     #[track_caller]
     pub fn chunk(&self, axis: isize, count: usize) -> Vec<Tensor> {
-        let size = self.axis(axis).map_or(0, |place| self.shape()[place]);
+        let size = self.axis(axis).map_or(0, |place| self.sizes()[place]);
         let length = size.div_ceil(count.max(1)).max(1);
         let starts = (0..size.max(1)).step_by(length);
         let sizes: Vec<usize> = starts.map(|start| length.min(size - start)).collect();
@@ -268,7 +268,7 @@ impl Tensor {
 
     /// Returns the index of an axis to insert; a negative index counts from the last.
     fn new_axis(&self, axis: isize) -> Result<usize> {
-        arguments::axis(axis, self.rank() + 1).ok_or_else(|| {
+        arguments::axis(axis, self.sizes().len() + 1).ok_or_else(|| {
             Error::invalid(format!("no place {axis} for an axis in {}", self.dims()))
         })
     }
@@ -283,7 +283,7 @@ impl Tensor {
     ) -> Tensor {
         self.attempt(name, at, || {
             let axis = self.axis(axis)?;
-            let size = self.shape()[axis];
+            let size = self.sizes()[axis];
             let start = match range.start_bound() {
                 Bound::Included(start) => *start,
                 Bound::Excluded(before) => before.saturating_add(1),
@@ -315,7 +315,7 @@ impl Tensor {
         name: &'static str,
         at: Place,
     ) -> Tensor {
-        if len == self.shape()[axis] {
+        if len == self.sizes()[axis] {
             return self.clone();
         }
         let (start, len) = (Dim::from(start), Dim::from(len));

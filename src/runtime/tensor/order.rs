@@ -48,7 +48,7 @@ impl Tensor {
         let at = here();
         let ids = self.attempt("top_k", at, || {
             let place = self.axis(axis)?;
-            let count = self.shape()[place];
+            let count = self.sizes()[place];
             if k > count {
                 return Err(Error::invalid(format!("the {k} largest of {count} elements")));
             }
@@ -131,7 +131,7 @@ impl Tensor {
 
     fn quantile_of(&self, axis: isize, q: f64, name: &'static str, at: Place) -> Result<Tensor> {
         let place = self.axis(axis)?;
-        let count = self.shape()[place];
+        let count = self.sizes()[place];
         if !self.dtype().is_float() {
             return Err(Error::invalid(format!("needs floats, not {}: cast before", self.dtype())));
         }

@@ -45,21 +45,21 @@ impl Tensor {
     pub fn linear(&self, weight: &Tensor) -> Tensor {
         let at = here();
         self.attempt("linear", at, || {
-            if weight.node.stored()?.is_some() || weight.rank() != 2 {
+            if weight.node.stored()?.is_some() || weight.sizes().len() != 2 {
                 return Ok(Tensor::record("linear", at, Op::linear(), &[self, weight]));
             }
-            let k = self.shape().last().copied();
-            if k != Some(weight.shape()[1]) {
+            let k = self.sizes().last().copied();
+            if k != Some(weight.sizes()[1]) {
                 let what = format!("{} against rows of {}", self.dims(), weight.dims());
                 return Err(Error::invalid(what));
             }
             let turned = Tensor::record("linear", at, Op::Transpose(vec![1, 0]), &[weight]);
-            if self.rank() != 1 {
+            if self.sizes().len() != 1 {
                 return Ok(Tensor::record("linear", at, Op::MatMul, &[self, &turned]));
             }
-            let row = self.reshaped([1, self.elements()].into_iter().collect(), "linear", at)?;
+            let row = self.reshaped([1, self.count()].into_iter().collect(), "linear", at)?;
             let product = Tensor::record("linear", at, Op::MatMul, &[&row, &turned]);
-            product.reshaped([weight.shape()[0]].into_iter().collect(), "linear", at)
+            product.reshaped([weight.sizes()[0]].into_iter().collect(), "linear", at)
         })
     }
 
@@ -95,7 +95,7 @@ impl Tensor {
     /// first `rot_dim` elements of each head.
     #[track_caller]
     pub fn rope(&self, positions: &Tensor, frequencies: &Tensor, pairs: RopePairs) -> Tensor {
-        let op = Op::Rope { pairs, rot_dim: 2 * frequencies.elements() };
+        let op = Op::Rope { pairs, rot_dim: 2 * frequencies.count() };
         Tensor::record("rope", here(), op, &[self, positions, frequencies])
     }
 
@@ -103,7 +103,7 @@ impl Tensor {
     /// `[kv_len, kv_heads, head_dim]`; several heads may share a KV head (grouped-query attention).
     #[track_caller]
     pub fn attention(&self, k: &Tensor, v: &Tensor, options: AttentionOptions) -> Tensor {
-        let head_dim = self.shape().last().copied().unwrap_or(1).max(1);
+        let head_dim = self.sizes().last().copied().unwrap_or(1).max(1);
         let op = Op::attention(
             options.scale.unwrap_or_else(|| (head_dim as f32).sqrt().recip()),
             options.causal,
@@ -131,7 +131,7 @@ impl Tensor {
         let at = here();
         self.attempt("index_select", at, || {
             let axis = self.axis(axis)?;
-            let size = self.shape()[axis];
+            let size = self.sizes()[axis];
             if let Some(id) = ids.iter().find(|id| **id as usize >= size) {
                 let shape = self.dims();
                 return Err(Error::invalid(format!("no index {id} on axis {axis} of {shape}")));

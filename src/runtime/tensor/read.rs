@@ -66,7 +66,7 @@ impl Tensor {
     /// Same as [`Tensor::to_vec2`].
     pub async fn to_vec2_async<T: Element>(&self) -> Result<Vec<Vec<T>>> {
         self.check()?;
-        let [rows, columns] = *self.shape() else {
+        let [rows, columns] = *self.sizes() else {
             let error = Error::invalid(format!("the rows of the shape {}", self.dims()));
             return Err(reading(error, self));
         };
@@ -93,7 +93,7 @@ impl Tensor {
         match self.to_vec_async().await?[..] {
             [value] => Ok(value),
             _ => {
-                let (count, shape) = (self.elements(), self.dims());
+                let (count, shape) = (self.count(), self.dims());
                 let what = format!("one number of {count}, of a tensor of the shape {shape}");
                 Err(reading(Error::invalid(what), self))
             }
@@ -130,7 +130,7 @@ impl Tensor {
         let Some(stored) = self.node.stored()? else {
             broken_invariant(format_args!("{} did not run", self.node.origin()));
         };
-        let bytes = match stored.format.bytes(self.elements() as u64) {
+        let bytes = match stored.format.bytes(self.count() as u64) {
             Some(bytes) => bytes,
             None => broken_invariant(format_args!("{} is not whole blocks", self.dims())),
         };

@@ -75,7 +75,7 @@ impl Tensor {
     /// Returns the lowest index of the largest or smallest integer along an axis.
     fn first_of(&self, axis: isize, op: ReduceOp, at: Place) -> Result<Tensor> {
         let place = self.axis(axis)?;
-        let count = self.shape()[place];
+        let count = self.sizes()[place];
         if count == 0 {
             return Err(Error::invalid(format!(
                 "has no maximum of zero elements of {}",
@@ -84,10 +84,10 @@ impl Tensor {
         }
         let best = self.reduce(op, Axes::from(axis), true, at);
         best.check()?;
-        let mut sizes = vec![1; self.rank()];
+        let mut sizes = vec![1; self.sizes().len()];
         sizes[place] = count;
         let ids = Tensor::arange(self.runtime(), 0_u32, count as u32, 1).reshape(sizes);
-        let first = self.eq(&best).select(ids.expand(self.shape()), u32::MAX);
+        let first = self.eq(&best).select(ids.expand(self.sizes()), u32::MAX);
         Ok(first.reduce(ReduceOp::Min, Axes::from(axis), false, at))
     }
 
@@ -117,7 +117,7 @@ impl Tensor {
 
     pub(super) fn reduce(&self, op: ReduceOp, axes: Axes, keep: bool, at: Place) -> Tensor {
         self.attempt(op.name(), at, || {
-            let axes = axes.resolve(self.rank())?;
+            let axes = axes.resolve(self.sizes().len())?;
             if axes.is_empty() {
                 return self.unreduced(op, at);
             }
@@ -131,14 +131,14 @@ impl Tensor {
         let mut sizes = self.dims().dims().to_vec();
         sizes.push(Dim::new(1));
         let one = self.reshaped(sizes.into_iter().collect(), op.name(), at)?;
-        let axes = vec![self.rank()];
+        let axes = vec![self.sizes().len()];
         Ok(Tensor::record(op.name(), at, Op::Reduce { op, axes, keep: false }, &[&one]))
     }
 
     /// Swaps an axis with the last.
     pub(super) fn with_last(&self, axis: usize, at: Place) -> Tensor {
         // A tensor that failed has no axes; its error is kept.
-        let last = self.rank().saturating_sub(1);
+        let last = self.sizes().len().saturating_sub(1);
         if axis >= last {
             return self.clone();
         }

@@ -29,7 +29,7 @@ impl Tensor {
         self.attempt("index_add", at, || {
             let place = self.axis(axis)? as isize;
             source.check()?;
-            if source.rank() != self.rank() {
+            if source.sizes().len() != self.sizes().len() {
                 let (a, b) = (self.dims(), source.dims());
                 return Err(Error::invalid(format!("a source {b} does not fit {a}")));
             }
@@ -49,12 +49,12 @@ impl Tensor {
         let at = here();
         self.attempt("scatter_add", at, || {
             let place = self.fitting(axis, ids, source)?;
-            if self.elements() == 0 || ids.elements() == 0 {
+            if self.count() == 0 || ids.count() == 0 {
                 return Ok(self.clone());
             }
-            let flat = ids.flat_places(self.shape(), place)?.flatten();
+            let flat = ids.flat_places(self.sizes(), place)?.flatten();
             let x = self.movedim(place as isize, -1);
-            let sizes = x.shape().to_vec();
+            let sizes = x.sizes().to_vec();
             let rows = source.movedim(place as isize, -1).flatten();
             let sum =
                 Tensor::record("scatter_add", at, Op::IndexAdd, &[&x.flatten(), &rows, &flat]);
@@ -71,14 +71,14 @@ impl Tensor {
         let at = here();
         self.attempt("scatter", at, || {
             let place = self.fitting(axis, ids, source)?;
-            if self.elements() == 0 || ids.elements() == 0 {
+            if self.count() == 0 || ids.count() == 0 {
                 return Ok(self.clone());
             }
-            let flat = ids.flat_places(self.shape(), place)?.flatten();
+            let flat = ids.flat_places(self.sizes(), place)?.flatten();
             let x = self.movedim(place as isize, -1);
-            let sizes = x.shape().to_vec();
+            let sizes = x.sizes().to_vec();
             let rows = source.movedim(place as isize, -1).flatten();
-            let (count, given) = (self.elements() as i32, ids.elements());
+            let (count, given) = (self.count() as i32, ids.count());
             // Sorted with the ids of its places, each element of the result comes right behind the ids of
             // its own place, because those were first.
             let own = Tensor::arange(self.runtime(), 0, count, 1);
@@ -102,8 +102,8 @@ impl Tensor {
         ids.check()?;
         source.check()?;
         let fits = |(i, (a, b)): (usize, (&usize, &usize))| i == place || a == b;
-        let mut sizes = self.shape().iter().zip(ids.shape()).enumerate();
-        let same = self.rank() == ids.rank() && source.shape() == ids.shape();
+        let mut sizes = self.sizes().iter().zip(ids.sizes()).enumerate();
+        let same = self.sizes().len() == ids.sizes().len() && source.sizes() == ids.sizes();
         if same && sizes.all(fits) {
             return Ok(place);
         }
@@ -121,7 +121,7 @@ impl Tensor {
         let ids = self.cast(DType::I32).movedim(place as isize, -1);
         // One row of n elements for each position of the other axes.
         let starts: Vec<i32> = (0..count).step_by(n.max(1)).take(rows).collect();
-        let mut by_row = ids.shape().to_vec();
+        let mut by_row = ids.sizes().to_vec();
         if let Some(last) = by_row.last_mut() {
             *last = 1;
         }

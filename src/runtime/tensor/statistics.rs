@@ -94,7 +94,7 @@ impl Tensor {
         let at = here();
         self.attempt("diff", at, || {
             let place = self.axis(axis)?;
-            let size = self.shape()[place];
+            let size = self.sizes()[place];
             if size == 0 {
                 let shape = self.dims();
                 return Err(Error::invalid(format!("axis {place} of {shape} has no elements")));
@@ -114,7 +114,7 @@ impl Tensor {
     ) -> Tensor {
         self.attempt(name, at, || {
             let count: usize =
-                axes.resolve(self.rank())?.iter().map(|axis| self.shape()[*axis]).product();
+                axes.resolve(self.sizes().len())?.iter().map(|axis| self.sizes()[*axis]).product();
             if ddof > 0 && count <= ddof {
                 return Err(Error::invalid(format!("{count} elements less {ddof} is not above 0")));
             }
@@ -157,7 +157,7 @@ impl Tensor {
     fn scan(&self, name: &'static str, op: BinaryOp, axis: isize, at: Place) -> Tensor {
         self.attempt(name, at, || {
             let place = self.axis(axis)?;
-            let size = self.shape()[place];
+            let size = self.sizes()[place];
             let mut sums = self.clone();
             let mut distance = 1;
             while distance < size {
@@ -170,7 +170,7 @@ impl Tensor {
     }
 
     fn scanned(&self, op: BinaryOp, axis: usize, distance: usize, at: Place) -> Result<Tensor> {
-        let size = self.shape()[axis];
+        let size = self.sizes()[axis];
         let part = |start: usize, len: usize| self.part(axis, start, len, 1, op.name(), at);
         let first = part(0, distance);
         let earlier = part(0, size - distance);

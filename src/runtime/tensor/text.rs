@@ -40,7 +40,7 @@ impl Tensor {
     pub async fn text_async(&self) -> Result<String> {
         self.check_plain()?;
         let bytes = self.to_bytes_async().await?;
-        let (dtype, dims, shape) = (self.dtype(), self.dims().to_string(), self.shape().to_vec());
+        let (dtype, dims, shape) = (self.dtype(), self.dims().to_string(), self.sizes().to_vec());
         let text = move |_: &Runtime| Ok(format!("{dtype}{dims}\n{}", body(dtype, &shape, &bytes)));
         self.runtime().offload(text).await
     }

@@ -428,6 +428,13 @@ fn errors_name_the_operation_its_place_and_the_shapes() {
     assert_eq!(message(&(bad.relu().sum(..) * 2).matmul(&a)), text);
     assert_eq!((bad.exp() + 1).to_vec::<f32>().unwrap_err().to_string(), text);
     assert_eq!(bad.to_string(), format!("<{text}>"));
+    // It has no sizes that could be taken for real ones.
+    let later = bad.relu();
+    assert_eq!(later.try_shape().unwrap_err().to_string(), text);
+    for ask in [|x: &Tensor| x.shape().len(), Tensor::rank, Tensor::elements] {
+        let asked = std::panic::catch_unwind(|| ask(&later));
+        assert_eq!(*asked.unwrap_err().downcast::<String>().unwrap(), text);
+    }
 
     let says = |tensor: Tensor, words: &str| {
         let text = message(&tensor);

@@ -4,7 +4,9 @@ use std::sync::Arc;
 
 use warploom::kernel::Access::ReadWrite;
 use warploom::provider::{Args, Device, OpenOptions, Recording, Resource, Usage};
-use warploom::webgpu::{self, wgpu};
+use warploom::runtime::SyncMode;
+use warploom::webgpu::{self, Provider, wgpu};
+use warploom::{DType, Runtime, Tensor};
 use warploom_core::base::Dim;
 use warploom_core::base::platform::block_on;
 
@@ -139,6 +141,62 @@ fn a_lost_device_says_so_every_time() {
     device.free(Resource::Buffer(range.buffer));
     // Another device of the machine is not touched by it.
     assert_works(&*open(OpenOptions::default()).unwrap());
+}
+
+/// A buffer of the application is a tensor without a copy, and stays the application's.
+#[test]
+fn a_buffer_of_the_application_is_a_tensor() {
+    let Some((gpu, queue, device)) = shared() else { return };
+    let runtime = Runtime::on(device, SyncMode::Lazy, None).unwrap();
+    let usage =
+        wgpu::BufferUsages::STORAGE | wgpu::BufferUsages::COPY_SRC | wgpu::BufferUsages::COPY_DST;
+    let make = |size: u64, usage: wgpu::BufferUsages| {
+        let label = Some("own");
+        gpu.create_buffer(&wgpu::BufferDescriptor { label, size, usage, mapped_at_creation: false })
+    };
+    let own = make(256 + 48, usage);
+    let values: Vec<f32> = (0..12).map(|i| i as f32).collect();
+    queue.write_buffer(&own, 256, bytemuck::cast_slice(&values));
+    let x = Provider::tensor_of(&runtime, &own, 256, DType::F32, [3, 4]).unwrap();
+    assert!(x.is_evaluated());
+    assert_eq!(x.to_vec::<f32>().unwrap(), values);
+    assert_eq!(x.matmul(x.t()).sum(..).item::<f32>().unwrap(), 1134.0);
+    // What is written later is read later, and what was submitted before is not changed.
+    let before = &x + 1.0;
+    before.realize().unwrap();
+    runtime.flush().unwrap();
+    queue.write_buffer(&own, 256, bytemuck::cast_slice(&[9.0f32; 12]));
+    assert_eq!((&x + 1.0).to_vec::<f32>().unwrap(), [10.0; 12]);
+    assert_eq!(before.to_vec::<f32>().unwrap()[..3], [1.0, 2.0, 3.0]);
+    // Its memory is never another tensor's, and is there after it.
+    let live = runtime.pool().usage();
+    drop(x);
+    assert_eq!(runtime.pool().usage(), live);
+    for _ in 0..8 {
+        Tensor::full(&runtime, [3, 4], 5.0).realize().unwrap();
+    }
+    runtime.synchronize().unwrap();
+    let again = Provider::tensor_of(&runtime, &own, 256, DType::F32, [12]).unwrap();
+    assert_eq!(again.to_vec::<f32>().unwrap(), [9.0; 12]);
+    let of = |buffer: &wgpu::Buffer, offset: u64, count: usize| {
+        let made = Provider::tensor_of(&runtime, buffer, offset, DType::F32, [count]);
+        made.map(drop).unwrap_err().to_string()
+    };
+    assert!(
+        of(&own, 256, 13).contains("52 bytes, rounded up to 64, from 256 on in a buffer of 304")
+    );
+    assert!(of(&own, 4, 12).contains("a multiple of 256"));
+    assert!(of(&own, 0, 0).contains("no elements"));
+    assert!(of(&own, u64::MAX - 255, 12).contains("in a buffer of 304"));
+    let plain = make(64, wgpu::BufferUsages::STORAGE);
+    assert!(of(&plain, 0, 16).contains("COPY_SRC"), "{}", of(&plain, 0, 16));
+    let cpu = Runtime::builder().device("cpu").build().unwrap();
+    let error = Provider::tensor_of(&cpu, &own, 0, DType::F32, [4]).unwrap_err().to_string();
+    assert!(error.contains("another provider"), "{error}");
+    // A destroyed buffer is an error, and the runtime goes on.
+    own.destroy();
+    assert!(again.exp().to_vec::<f32>().is_err());
+    assert_eq!(Tensor::ones(&runtime, [2]).to_vec::<f32>().unwrap(), [1.0; 2]);
 }
 
 /// Also before the device reported its loss.

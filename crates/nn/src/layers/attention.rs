@@ -56,8 +56,10 @@ impl MultiHeadAttention {
     /// those before it.
     #[track_caller]
     pub fn forward(&self, x: &Tensor, causal: bool) -> Tensor {
+        // An error goes through all operations to the result.
+        let Ok(shape) = x.try_shape() else { return x.clone() };
         let split = |y: Tensor, heads: usize| {
-            let sizes = [x.shape().first().copied().unwrap_or(0) as i64, heads as i64, -1];
+            let sizes = [shape.first().copied().unwrap_or(0) as i64, heads as i64, -1];
             y.reshape(sizes)
         };
         let q = split(self.q.forward(x), self.heads);
@@ -65,6 +67,6 @@ impl MultiHeadAttention {
         let v = split(self.v.forward(x), self.kv_heads);
         let options = AttentionOptions { causal, ..AttentionOptions::default() };
         let y = q.attention(&k, &v, options);
-        self.out.forward(&y.reshape(x.shape()))
+        self.out.forward(&y.reshape(shape))
     }
 }

@@ -65,12 +65,12 @@ impl Lstm {
     /// and the last state.
     ///
     /// # Errors
-    /// Invalid if the sequence has no steps. Other errors are deferred.
+    /// Invalid if the sequence has no steps; the deferred error of `x`. Other errors are deferred.
     #[track_caller]
     pub fn forward(&self, x: &Tensor, state: &LstmState) -> Result<(Tensor, LstmState)> {
         let mut state = state.clone();
         let mut outputs = Vec::new();
-        for i in 0..x.shape().first().copied().unwrap_or(0) {
+        for i in 0..x.try_shape()?.first().copied().unwrap_or(0) {
             state = self.step(&x.index(0, i as isize), &state);
             outputs.push(state.hidden.clone());
         }

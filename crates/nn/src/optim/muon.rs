@@ -49,7 +49,7 @@ impl Muon {
 /// Returns a matrix with the singular vectors of `x` and singular values near one, by the
 /// quintic Newton-Schulz iteration.
 fn orthogonal(x: &Tensor, iterations: u32) -> Tensor {
-    let (rows, columns) = (x.shape()[0], x.shape()[1]);
+    let Ok(&[rows, columns]) = x.try_shape() else { return x.clone() };
     let wide = x.cast(DType::F32);
     // The smaller product is the one of the shorter rows.
     let is_tall = rows > columns;
@@ -74,7 +74,7 @@ impl Optimizer for Muon {
                 true => gradient + &momentum * options.momentum,
                 false => momentum.clone(),
             };
-            let direction = match value.rank() {
+            let direction = match value.try_shape().map_or(0, <[usize]>::len) {
                 2 => orthogonal(&direction, options.iterations),
                 _ => direction,
             };

@@ -64,7 +64,7 @@ impl Tensor {
     pub fn backward(&self) -> Result<Gradients> {
         let at = here();
         self.check()?;
-        if self.elements() != 1 {
+        if self.count() != 1 {
             return Err(failed("backward", at, format!("{} is not one element", self.dims())));
         }
         self.backward_at("backward", &self.ones_like(), at)
@@ -80,7 +80,7 @@ impl Tensor {
         let at = here();
         self.check()?;
         seed.check()?;
-        if seed.shape() != self.shape() || seed.dtype() != self.dtype() {
+        if seed.sizes() != self.sizes() || seed.dtype() != self.dtype() {
             let (a, b) = (self.dtype(), seed.dtype());
             let what = format!("the seed {b}{} is not {a}{}", seed.dims(), self.dims());
             return Err(failed("backward_with", at, what));
@@ -111,7 +111,7 @@ impl Tensor {
     pub fn grad(&self, inputs: &[&Tensor]) -> Result<Vec<Tensor>> {
         let at = here();
         self.check()?;
-        if self.elements() != 1 {
+        if self.count() != 1 {
             return Err(failed("grad", at, format!("{} is not one element", self.dims())));
         }
         let mut targets = Vec::with_capacity(inputs.len());

@@ -63,7 +63,7 @@ impl Var {
         let at = here();
         value.check()?;
         let mut own = self.lock();
-        if value.shape() != own.shape() || value.dtype() != own.dtype() {
+        if value.sizes() != own.sizes() || value.dtype() != own.dtype() {
             let what = format!(
                 "a variable of {}{} cannot be set to {}{}",
                 own.dtype(),
@@ -82,7 +82,7 @@ impl Var {
 
     /// Returns the sizes, outermost first.
     pub fn shape(&self) -> Vec<usize> {
-        self.lock().shape().to_vec()
+        self.lock().sizes().to_vec()
     }
 
     /// Returns whether both are handles to one variable.

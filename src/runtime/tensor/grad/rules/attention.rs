@@ -20,7 +20,7 @@ impl Mask {
         let count = |n: usize| {
             i32::try_from(n).map_err(|_| Error::invalid(format!("{n} tokens are over 2^31 - 1")))
         };
-        let (tokens, keys) = (count(q.shape()[0])?, count(keys)?);
+        let (tokens, keys) = (count(q.sizes()[0])?, count(keys)?);
         let row = |end: i32| Tensor::arange(q.runtime(), 0, end, 1);
         let position = row(tokens).add(self.past).unsqueeze(1);
         // How far a key lies before the token.
@@ -39,11 +39,11 @@ pub(super) fn attention(scale: f32, mask: &Mask, call: &Call<'_>) -> Result<Part
         return Err(Error::invalid("attention with spans has no gradient"));
     }
     let (q, k, v) = (wide(&call.inputs[0]), wide(&call.inputs[1]), wide(&call.inputs[2]));
-    let ([tokens, heads, dim], [keys, kv_heads, _]) = (q.shape(), k.shape()) else {
+    let ([tokens, heads, dim], [keys, kv_heads, _]) = (q.sizes(), k.sizes()) else {
         return Err(Error::invalid("attention of tensors that are not of rank 3"));
     };
     let (tokens, dim, keys, kv_heads, shared) = (*tokens, *dim, *keys, *kv_heads, heads / kv_heads);
-    let v_dim = v.shape()[2];
+    let v_dim = v.sizes()[2];
     // The heads that share keys are rows of one product: [kv_heads, shared * tokens, ..].
     let by_head =
         |x: &Tensor, last: usize| x.permute([1, 0, 2]).reshape([kv_heads, shared * tokens, last]);

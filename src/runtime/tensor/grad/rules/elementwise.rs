@@ -83,7 +83,7 @@ pub(super) fn binary(op: BinaryOp, call: &Call<'_>) -> Parts {
     };
     let of = |i: usize| {
         let part = if i == 0 { left() } else { right() };
-        part.map(|part| sum_to(&part, call.inputs[i].shape()))
+        part.map(|part| sum_to(&part, call.inputs[i].sizes()))
     };
     call.parts(|i| of(i).filter(|_| call.wants[i]))
 }
@@ -96,8 +96,8 @@ fn shared(g: &Tensor, chosen: &Tensor, tie: &Tensor) -> Tensor {
 pub(super) fn select(call: &Call<'_>) -> Parts {
     let (inputs, g) = (call.inputs, call.gradient);
     let zeros = g.zeros_like();
-    let a = sum_to(&inputs[0].select(g, &zeros), inputs[1].shape());
-    let b = sum_to(&inputs[0].select(&zeros, g), inputs[2].shape());
+    let a = sum_to(&inputs[0].select(g, &zeros), inputs[1].sizes());
+    let b = sum_to(&inputs[0].select(&zeros, g), inputs[2].sizes());
     let parts: Parts = smallvec![None, Some(a), Some(b)];
     call.parts(|i| parts[i].clone())
 }

@@ -88,12 +88,12 @@ pub(super) fn pull_back(call: &Call<'_>) -> Result<Parts> {
         Op::IndexAdd => movement::index_add(call),
         Op::Concat { axis } => movement::concat(*axis, call),
         Op::Pad { amounts, .. } => smallvec![Some(movement::pad(amounts, call))],
-        Op::Reshape(_) => smallvec![Some(g.reshape(x[0].shape()))],
+        Op::Reshape(_) => smallvec![Some(g.reshape(x[0].sizes()))],
         Op::Transpose(order) => smallvec![Some(movement::transpose(order, g))],
         Op::Slice { axis, start, step, .. } => {
             smallvec![Some(movement::slice(*axis, start, *step, call)?)]
         }
-        Op::Expand(_) => smallvec![Some(sum_to(g, x[0].shape()))],
+        Op::Expand(_) => smallvec![Some(sum_to(g, x[0].sizes()))],
         Op::Custom(custom) => {
             let name = &custom.name;
             return Err(Error::invalid(format!("the kernel {name:?} of a pack has no gradient")));
@@ -104,12 +104,12 @@ pub(super) fn pull_back(call: &Call<'_>) -> Result<Parts> {
 
 /// Sums the axes along which an operand of this shape was broadcast.
 fn sum_to(g: &Tensor, shape: &[usize]) -> Tensor {
-    if g.shape() == shape {
+    if g.sizes() == shape {
         return g.clone();
     }
-    let extra = g.rank() - shape.len();
+    let extra = g.sizes().len() - shape.len();
     let repeated =
-        |(i, size): (usize, &usize)| (*size == 1 && g.shape()[extra + i] != 1).then_some(extra + i);
+        |(i, size): (usize, &usize)| (*size == 1 && g.sizes()[extra + i] != 1).then_some(extra + i);
     let axes: Vec<usize> =
         (0..extra).chain(shape.iter().enumerate().filter_map(repeated)).collect();
     g.sum(axes).reshape(shape)

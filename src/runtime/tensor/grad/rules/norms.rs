@@ -21,7 +21,7 @@ pub(super) fn rms_norm(eps: f32, call: &Call<'_>) -> Parts {
             let along = h.mul(&n).mean_keep(-1);
             Some(r.mul(h.sub(n.mul(along))))
         }
-        1 => Some(sum_to(&g.mul(&n), weight.shape())),
+        1 => Some(sum_to(&g.mul(&n), weight.sizes())),
         _ => None,
     };
     call.parts(|i| of(i).filter(|_| call.wants[i]).map(|part| part.cast(call.inputs[i].dtype())))
@@ -39,8 +39,8 @@ pub(super) fn layer_norm(eps: f32, call: &Call<'_>) -> Parts {
             let along = h.mul(&n).mean_keep(-1);
             Some(r.mul(h.sub(h.mean_keep(-1)).sub(n.mul(along))))
         }
-        1 => Some(sum_to(&g.mul(&n), weight.shape())),
-        2 => Some(sum_to(&g, call.inputs[2].shape())),
+        1 => Some(sum_to(&g.mul(&n), weight.sizes())),
+        2 => Some(sum_to(&g, call.inputs[2].sizes())),
         _ => None,
     };
     call.parts(|i| of(i).filter(|_| call.wants[i]).map(|part| part.cast(call.inputs[i].dtype())))

@@ -6,17 +6,17 @@ use crate::runtime::tensor::Tensor;
 
 pub(super) fn reduce(op: ReduceOp, axes: &[usize], call: &Call<'_>) -> Tensor {
     let x = &call.inputs[0];
-    let mut kept = x.shape().to_vec();
+    let mut kept = x.sizes().to_vec();
     for axis in axes {
         kept[*axis] = 1;
     }
     let g = call.gradient.reshape(&kept[..]);
     let y = || call.output.reshape(&kept[..]);
     match op {
-        ReduceOp::Sum => g.expand(x.shape()),
+        ReduceOp::Sum => g.expand(x.sizes()),
         ReduceOp::Mean => {
-            let count: usize = axes.iter().map(|axis| x.shape()[*axis]).product();
-            g.mul(1.0 / count.max(1) as f32).expand(x.shape())
+            let count: usize = axes.iter().map(|axis| x.sizes()[*axis]).product();
+            g.mul(1.0 / count.max(1) as f32).expand(x.sizes())
         }
         ReduceOp::Max | ReduceOp::Min => {
             let largest = x.eq(y());

@@ -17,14 +17,14 @@ pub(super) fn conv2d(conv: &Conv2d, call: &Call<'_>) -> Result<Parts> {
 /// The gradient of the image: the transposed convolution.
 fn image(conv: &Conv2d, call: &Call<'_>) -> Tensor {
     let (x, weight) = (&call.inputs[0], &call.inputs[1]);
-    transposed(call.gradient, weight, conv, AXES.map(|axis| x.shape()[axis]))
+    transposed(call.gradient, weight, conv, AXES.map(|axis| x.sizes()[axis]))
 }
 
 /// The gradient of the weight: a convolution of the image with the gradient, in which channels and
 /// batch change places, and stride and dilation too.
 fn weight(conv: &Conv2d, call: &Call<'_>) -> Tensor {
     let (x, weight, g) = (&call.inputs[0], &call.inputs[1], call.gradient);
-    let ([batch, in_c, height, width], [_, out_c, out_h, out_w]) = (x.shape(), g.shape()) else {
+    let ([batch, in_c, height, width], [_, out_c, out_h, out_w]) = (x.sizes(), g.sizes()) else {
         return weight.clone();
     };
     let groups = conv.groups as usize;
@@ -45,7 +45,7 @@ fn weight(conv: &Conv2d, call: &Call<'_>) -> Tensor {
     // [in_c / groups, out_c, ..], of which a stride that leaves rows over makes too many.
     let mut product = image.conv2d(&filter, turned).permute([1, 0, 2, 3]);
     for axis in AXES {
-        product = product.narrow(axis as isize, ..weight.shape()[axis]);
+        product = product.narrow(axis as isize, ..weight.sizes()[axis]);
     }
     product
 }
@@ -65,7 +65,7 @@ pub(super) fn pool2d(pool: &Pool2d, call: &Call<'_>) -> Tensor {
     let at = |image: &Tensor, window: &[usize; 2]| {
         AXES.into_iter().enumerate().fold(image.clone(), |part, (i, axis)| {
             let start = window[i] * dilation[i];
-            let end = start + (g.shape()[axis] - 1) * stride[i] + 1;
+            let end = start + (g.sizes()[axis] - 1) * stride[i] + 1;
             part.slice(axis as isize, start..end, stride[i])
         })
     };
@@ -77,7 +77,7 @@ pub(super) fn pool2d(pool: &Pool2d, call: &Call<'_>) -> Tensor {
         let mut amounts = [(0, 0); 4];
         for (i, axis) in AXES.into_iter().enumerate() {
             let start = window[i] * dilation[i];
-            amounts[axis] = (start, padded.shape()[axis] - start - apart.shape()[axis]);
+            amounts[axis] = (start, padded.sizes()[axis] - start - apart.sizes()[axis]);
         }
         apart.pad(&amounts, 0.0)
     };
@@ -110,6 +110,6 @@ pub(super) fn pool2d(pool: &Pool2d, call: &Call<'_>) -> Tensor {
     let sum = parts.into_iter().reduce(|sum, part| sum.add(part));
     let sum = sum.unwrap_or_else(|| padded.zeros_like());
     AXES.into_iter().enumerate().fold(sum, |sum, (i, axis)| {
-        sum.narrow(axis as isize, before[i]..before[i] + x.shape()[axis])
+        sum.narrow(axis as isize, before[i]..before[i] + x.sizes()[axis])
     })
 }
