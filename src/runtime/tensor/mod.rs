@@ -79,6 +79,8 @@ mod eval;
 mod functions;
 pub mod grad;
 mod graph;
+#[cfg(any(feature = "image", feature = "ndarray"))]
+mod interop;
 mod losses;
 mod movement;
 mod node;

@@ -38,6 +38,7 @@ mod sample;
 pub(crate) mod semantics_devices;
 pub(crate) mod tensor;
 mod tensor_functions;
+mod tensor_interop;
 mod tensor_order;
 mod tensor_runs;
 mod training;
