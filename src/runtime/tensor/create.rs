@@ -2,18 +2,12 @@
 
 use super::arguments::{self, Sizes};
 use super::eval::upload;
-#[cfg(feature = "webgpu")]
-use super::node::Stored;
 use super::place::here;
 use super::{Element, Number, Place, Scalar, Tensor};
 use crate::base::{DType, Dim, Format, Shape};
 use crate::error::{Error, Result};
-#[cfg(feature = "webgpu")]
-use crate::provider::BufferRange;
 use crate::provider::Usage;
 use crate::runtime::Runtime;
-#[cfg(feature = "webgpu")]
-use std::sync::Arc;
 
 impl Tensor {
     /// Creates a tensor from values in row-major order, which are copied to the device immediately.
@@ -47,28 +41,6 @@ impl Tensor {
             let stored = upload(runtime, &bytes, Format::Plain(T::DTYPE), Usage::Working)?;
             Ok(Tensor::from_stored(runtime, shape, T::DTYPE, "from_slice", at, stored))
         })
-    }
-
-    /// Creates a tensor over memory that is not the runtime's. `place` receives the size in bytes and
-    /// returns the memory.
-    #[track_caller]
-    #[cfg(feature = "webgpu")]
-    pub(crate) fn over(
-        runtime: &Runtime,
-        dtype: DType,
-        shape: impl Sizes,
-        place: impl FnOnce(u64) -> Result<BufferRange>,
-    ) -> Result<Tensor> {
-        let at = here();
-        let shape = arguments::shape(&shape)?;
-        let elements = shape.elements().as_const().unwrap_or(0).unsigned_abs();
-        if elements == 0 {
-            return Err(Error::invalid(format!("a tensor {shape} over memory has no elements")));
-        }
-        let bytes = elements * dtype.bytes();
-        let buffer = Arc::new(runtime.pool().adopt(place(bytes)?));
-        let stored = Arc::new(Stored { buffer, format: Format::Plain(dtype), receipt: None });
-        Ok(Tensor::from_stored(runtime, shape, dtype, "tensor_of", at, stored))
     }
 
     /// Creates a zero-dimensional tensor whose value is on the device. Unlike a scalar in an

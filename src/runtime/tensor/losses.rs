@@ -38,7 +38,7 @@ impl Tensor {
         let at = here();
         self.attempt("nll_loss", at, || {
             target.check()?;
-            if self.sizes().len() == 0 || target.sizes() != &self.sizes()[..self.sizes().len() - 1]
+            if self.sizes().is_empty() || target.sizes() != &self.sizes()[..self.sizes().len() - 1]
             {
                 let (a, b) = (self.dims(), target.dims());
                 return Err(Error::invalid(format!("targets {b} do not fit the classes of {a}")));

@@ -76,6 +76,8 @@ mod einsum;
 mod element;
 mod elementwise;
 mod eval;
+#[cfg(feature = "webgpu")]
+mod foreign;
 mod functions;
 pub mod grad;
 mod graph;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use warploom::kernel::Access::ReadWrite;
 use warploom::provider::{Args, Device, OpenOptions, Recording, Resource, Usage};
 use warploom::runtime::SyncMode;
-use warploom::webgpu::{self, Provider, wgpu};
+use warploom::webgpu::{self, wgpu};
 use warploom::{DType, Runtime, Tensor};
 use warploom_core::base::Dim;
 use warploom_core::base::platform::block_on;
@@ -157,7 +157,7 @@ fn a_buffer_of_the_application_is_a_tensor() {
     let own = make(256 + 48, usage);
     let values: Vec<f32> = (0..12).map(|i| i as f32).collect();
     queue.write_buffer(&own, 256, bytemuck::cast_slice(&values));
-    let x = Provider::tensor_of(&runtime, &own, 256, DType::F32, [3, 4]).unwrap();
+    let x = Tensor::from_buffer(&runtime, &own, 256, DType::F32, [3, 4]).unwrap();
     assert!(x.is_evaluated());
     assert_eq!(x.to_vec::<f32>().unwrap(), values);
     assert_eq!(x.matmul(x.t()).sum(..).item::<f32>().unwrap(), 1134.0);
@@ -176,10 +176,10 @@ fn a_buffer_of_the_application_is_a_tensor() {
         Tensor::full(&runtime, [3, 4], 5.0).realize().unwrap();
     }
     runtime.synchronize().unwrap();
-    let again = Provider::tensor_of(&runtime, &own, 256, DType::F32, [12]).unwrap();
+    let again = Tensor::from_buffer(&runtime, &own, 256, DType::F32, [12]).unwrap();
     assert_eq!(again.to_vec::<f32>().unwrap(), [9.0; 12]);
     let of = |buffer: &wgpu::Buffer, offset: u64, count: usize| {
-        let made = Provider::tensor_of(&runtime, buffer, offset, DType::F32, [count]);
+        let made = Tensor::from_buffer(&runtime, buffer, offset, DType::F32, [count]);
         made.map(drop).unwrap_err().to_string()
     };
     assert!(
@@ -191,7 +191,7 @@ fn a_buffer_of_the_application_is_a_tensor() {
     let plain = make(64, wgpu::BufferUsages::STORAGE);
     assert!(of(&plain, 0, 16).contains("COPY_SRC"), "{}", of(&plain, 0, 16));
     let cpu = Runtime::builder().device("cpu").build().unwrap();
-    let error = Provider::tensor_of(&cpu, &own, 0, DType::F32, [4]).unwrap_err().to_string();
+    let error = Tensor::from_buffer(&cpu, &own, 0, DType::F32, [4]).unwrap_err().to_string();
     assert!(error.contains("another provider"), "{error}");
     // A destroyed buffer is an error, and the runtime goes on.
     own.destroy();
