@@ -312,7 +312,7 @@ mod tests {
         fs::remove_dir_all(folder).unwrap();
     }
 
-    /// Nobody writes into it, so that reading would never end.
+    /// Nothing writes into it, so that reading would never end.
     #[test]
     #[cfg(unix)]
     fn a_pipe_is_not_read() {

@@ -108,7 +108,7 @@ impl Compiler {
     /// Returns the error of a kernel, and that of a lost device.
     fn checked(&self, spec: &KernelSpec, error: Option<wgpu::Error>) -> Result<()> {
         #[cfg(not(target_arch = "wasm32"))]
-        if error.is_some() {
+        {
             // A destroyed device reports it when polled, and until then its calls are invalid.
             let polled = self.faults.guard("polling", || self.gpu.poll(wgpu::PollType::Poll));
             polled.map(|_| ()).and_then(|()| self.faults.check_lost())?;
