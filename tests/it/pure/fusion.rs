@@ -192,8 +192,10 @@ fn what_differs_between_architectures_costs_no_more_than_it_must() {
         Plan::new(&graph, &class, &profile, &Options::new(&registry)).unwrap()
     };
     let mut beyond = String::new();
-    for name in Architecture::names() {
-        let architecture = Architecture::of(name).unwrap();
+    // Encoders have no such graph.
+    let decoders = Architecture::names().filter_map(Architecture::of).filter(|row| !row.encodes);
+    for architecture in decoders {
+        let name = architecture.name;
         let plan = count(architecture, 7);
         let steps = plan.steps.len() - count(architecture, 1).steps.len();
         tell(&format!("fusion: a layer of {name}: {} dispatches", steps as f64 / 6.0));
