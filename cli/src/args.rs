@@ -167,6 +167,50 @@ pub(crate) struct Place {
     pub(crate) memory_budget: Option<u64>,
 }
 
+/// Options that select an encoder, the device and the precision.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct EncoderPlace {
+    /// GGUF file, Hugging Face folder, or a model's name on Hugging Face: org/name or
+    /// org/name:Q8_0
+    #[arg(short, long, value_name = "FILE|NAME")]
+    pub(crate) model: PathBuf,
+    /// Device: auto, cpu, cuda, webgpu or opencl, or one device, such as webgpu:1 (default:
+    /// WARPLOOM_DEVICE, then auto)
+    #[arg(short, long, value_name = "DEVICE")]
+    pub(crate) device: Option<String>,
+    /// Precision of matrix products with weights: f32 (exact), int8 or f16 (faster)
+    /// [default: f32]
+    #[arg(long, value_name = "MODE")]
+    pub(crate) compute: Option<warploom::ComputeMode>,
+    /// Read the model file into memory instead of mapping it, in case the file changes while in use
+    #[arg(long)]
+    pub(crate) copy: bool,
+    /// CPU threads (default: WARPLOOM_THREADS, then one per core)
+    #[arg(long, value_name = "N", value_parser = at_least_one)]
+    pub(crate) threads: Option<usize>,
+    /// Limit on device memory in bytes; accepts suffixes K, M and G (default:
+    /// WARPLOOM_MEMORY_BUDGET, then the device's memory)
+    #[arg(long, value_name = "BYTES", value_parser = bytes)]
+    pub(crate) memory_budget: Option<u64>,
+}
+
+impl EncoderPlace {
+    /// Returns the same options of a language model, without those of its cache.
+    pub(crate) fn place(&self) -> Place {
+        Place {
+            model: Some(self.model.clone()),
+            device: self.device.clone(),
+            context: None,
+            compute: self.compute,
+            cache: None,
+            deterministic: false,
+            copy: self.copy,
+            threads: self.threads,
+            memory_budget: self.memory_budget,
+        }
+    }
+}
+
 impl Place {
     /// Applies the options that are given to a builder; environment variables determine the others.
     pub(crate) fn set(&self, mut builder: RuntimeBuilder) -> RuntimeBuilder {

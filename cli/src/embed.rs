@@ -20,7 +20,7 @@ const SHOWN: usize = 48;
 pub(crate) fn run(args: &EmbedArgs) -> anyhow::Result<Exit> {
     interrupt::listen()?;
     let texts = lines(&args.texts, args.file.as_deref())?;
-    let place = args.place();
+    let place = args.place.place();
     let (model, runtime) = engine::open_both(&place)?;
     let line = runtime.startup_line();
     let mut embedder = {
@@ -30,7 +30,7 @@ pub(crate) fn run(args: &EmbedArgs) -> anyhow::Result<Exit> {
             .pooling(args.pooling)
             .normalise(!args.no_normalize)
             .truncate(args.truncate)
-            .compute(args.compute)
+            .compute(args.place.compute)
             .progress(|done, total| progress.set(done, total))
             .build()?
     };

@@ -17,14 +17,14 @@ const SHOWN: usize = 72;
 pub(crate) fn run(args: &RerankArgs) -> anyhow::Result<Exit> {
     interrupt::listen()?;
     let texts = lines(&args.texts, args.file.as_deref())?;
-    let (model, runtime) = engine::open_both(&args.place())?;
+    let (model, runtime) = engine::open_both(&args.place.place())?;
     let line = runtime.startup_line();
     let mut embedder = {
         let progress = Progress::new(false);
         Embedder::builder(model)
             .runtime(runtime)
             .truncate(args.truncate)
-            .compute(args.compute)
+            .compute(args.place.compute)
             .progress(|done, total| progress.set(done, total))
             .build()?
     };

@@ -1,6 +1,6 @@
 //! The options of `warploom rerank`.
 
-use crate::args::{Place, at_least_one, bytes};
+use crate::args::{EncoderPlace, at_least_one};
 use clap::Args;
 use std::path::PathBuf;
 
@@ -20,10 +20,8 @@ pub(crate) struct RerankArgs {
     /// Texts (default: the lines of --file, or of standard input)
     #[arg(value_name = "TEXT")]
     pub(crate) texts: Vec<String>,
-    /// GGUF file, Hugging Face folder, or a model's name on Hugging Face: org/name or
-    /// org/name:Q8_0
-    #[arg(short, long, value_name = "FILE|NAME")]
-    pub(crate) model: PathBuf,
+    #[command(flatten)]
+    pub(crate) place: EncoderPlace,
     /// UTF-8 text file with one text a line; `-` reads standard input
     #[arg(short, long, value_name = "FILE", conflicts_with = "texts")]
     pub(crate) file: Option<PathBuf>,
@@ -33,42 +31,7 @@ pub(crate) struct RerankArgs {
     /// Cut texts that are too long for the model's context; otherwise they are an error
     #[arg(long)]
     pub(crate) truncate: bool,
-    /// Device: auto, cpu, cuda, webgpu or opencl, or one device, such as webgpu:1 (default:
-    /// WARPLOOM_DEVICE, then auto)
-    #[arg(short, long, value_name = "DEVICE")]
-    pub(crate) device: Option<String>,
-    /// Precision of matrix products with weights: f32 (exact), int8 or f16 (faster)
-    /// [default: f32]
-    #[arg(long, value_name = "MODE")]
-    pub(crate) compute: Option<warploom::ComputeMode>,
-    /// Read the model file into memory instead of mapping it, in case the file changes while in use
-    #[arg(long)]
-    pub(crate) copy: bool,
-    /// CPU threads (default: WARPLOOM_THREADS, then one per core)
-    #[arg(long, value_name = "N", value_parser = at_least_one)]
-    pub(crate) threads: Option<usize>,
-    /// Limit on device memory in bytes; accepts suffixes K, M and G (default:
-    /// WARPLOOM_MEMORY_BUDGET, then the device's memory)
-    #[arg(long, value_name = "BYTES", value_parser = bytes)]
-    pub(crate) memory_budget: Option<u64>,
     /// Print one JSON object
     #[arg(long)]
     pub(crate) json: bool,
-}
-
-impl RerankArgs {
-    /// Returns the model, the device and the precision as other commands have them.
-    pub(crate) fn place(&self) -> Place {
-        Place {
-            model: Some(self.model.clone()),
-            device: self.device.clone(),
-            context: None,
-            compute: self.compute,
-            cache: None,
-            deterministic: false,
-            copy: self.copy,
-            threads: self.threads,
-            memory_budget: self.memory_budget,
-        }
-    }
 }
