@@ -156,6 +156,10 @@ impl WebGpuDevice {
             let have = if left == u64::MAX { 0 } else { left };
             return Err(self.error_of(error, &what(), Some((bytes, have))));
         }
+        // A destroyed device gives no error here: it reports its loss when it is polled.
+        if !BROWSER {
+            let _ = self.poll(wgpu::PollType::Poll)?;
+        }
         self.faults.check_lost()?;
         let (index, generation) = state.buffers.insert(Buffer { gpu, bytes, is_foreign: false });
         state.counters.allocations += 1;
