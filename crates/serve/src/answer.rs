@@ -17,12 +17,12 @@ pub(super) enum Kind {
 }
 
 /// Fields shared by all objects of an answer.
-pub(super) struct Answer<'a> {
+pub(super) struct Answer {
     pub(super) kind: Kind,
     pub(super) id: String,
     /// Creation time, in seconds since the Unix epoch.
     pub(super) created: u64,
-    pub(super) model: &'a str,
+    pub(super) model: String,
     /// Whether a stream ends with the token counts.
     pub(super) include_usage: bool,
     /// Number of answers for each prompt.
@@ -78,7 +78,7 @@ fn completion_logprobs(list: &[Logprob], mut offset: usize) -> Value {
     })
 }
 
-impl Answer<'_> {
+impl Answer {
     /// Returns the answers that are not streamed, as a single object.
     pub(super) fn whole(&self, choices: &[Choice]) -> Value {
         let list: Value = choices.iter().map(|choice| self.choice(choice)).collect();

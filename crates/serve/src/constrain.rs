@@ -1,9 +1,9 @@
 //! What constrains an answer: its format, and the calls that it may or must have.
 
-use super::Shared;
 use super::error::ApiError;
 use super::guard::{Begin, Guard};
 use super::request::{Choice, ResponseFormat};
+use super::service::Shared;
 use super::tools::grammar::Calls;
 use super::tools::{Format, Thoughts, Tool};
 use warploom_llm::structure::{Constraint, Grammar};
@@ -28,6 +28,11 @@ impl Plan {
     pub(super) fn new(wanted: Wanted) -> Plan {
         let is_free = wanted.format == ResponseFormat::Text && wanted.calls.is_none();
         Plan((!is_free).then_some(wanted))
+    }
+
+    /// Returns whether there is nothing to compile.
+    pub(super) fn is_free(&self) -> bool {
+        self.0.is_none()
     }
 
     /// Compiles the constraint.

@@ -1,15 +1,18 @@
 //! `/v1/embeddings` and `/v1/rerank`: vectors of texts, and scores of texts for a query, by an encoder.
 
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use base64::Engine as _;
 use serde_json::{Value, json};
 
-use super::Shared;
+use super::body::Held;
 use super::error::{ApiError, no_model, too_long};
+use super::gate::Gate;
 use super::prepare::check_tokens;
+use super::queue::Failure;
 use super::request;
+use super::service::Shared;
 use warploom_llm::Embedder;
 
 /// Maximum number of texts of a request, as in the OpenAI API.
@@ -18,13 +21,23 @@ const MAX_TEXTS: usize = 2048;
 /// The encoder of a server, which embeds the texts of one request at a time.
 pub(super) struct Encoder {
     embedder: Mutex<Embedder>,
+    /// Admits the request whose texts are embedded.
+    gate: Gate,
     /// Requests that wait for it or use it.
     requests: AtomicUsize,
 }
 
 impl Encoder {
     pub(super) fn new(embedder: Embedder) -> Encoder {
-        Encoder { embedder: Mutex::new(embedder), requests: AtomicUsize::new(0) }
+        Encoder {
+            embedder: Mutex::new(embedder),
+            gate: Gate::new(1),
+            requests: AtomicUsize::new(0),
+        }
+    }
+
+    fn embedder(&self) -> MutexGuard<'_, Embedder> {
+        self.embedder.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
     /// Returns the number of requests that wait for the encoder or use it.
@@ -37,7 +50,11 @@ impl Encoder {
 struct Waiting<'a>(&'a AtomicUsize);
 
 impl<'a> Waiting<'a> {
-    fn new(encoder: &'a Encoder, most: usize) -> Result<Waiting<'a>, ApiError> {
+    fn new(shared: &Shared, encoder: &'a Encoder) -> Result<Waiting<'a>, ApiError> {
+        if shared.is_stopping() {
+            return Err(Failure::Stopping.into());
+        }
+        let most = shared.options.queue;
         let waiting = Waiting(&encoder.requests);
         // One of them is being embedded.
         match waiting.0.fetch_add(1, Ordering::Relaxed) > most {
@@ -72,18 +89,22 @@ struct Asked {
 ///
 /// # Errors
 /// 400, naming the field that is not valid, and if the model is no encoder; 404 for another model;
-/// 429 if too many requests wait.
-pub(super) fn embeddings(shared: &Shared, body: &[u8]) -> Result<Value, ApiError> {
-    let Some(encoder) = &shared.encoder else {
+/// 429 if too many requests wait; 503 if the server stops.
+pub(super) async fn embeddings(shared: &Arc<Shared>, body: Held) -> Result<Value, ApiError> {
+    let Some(encoder) = shared.encoder.clone() else {
         let text = "this model generates text: start the server with an encoder, such as bert";
         return Err(ApiError::new(400, text).code("no_embeddings"));
     };
-    let asked = {
-        let _one = shared.reading.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-        asked(shared, body)?
-    };
-    let _waiting = Waiting::new(encoder, shared.options.queue)?;
-    let mut embedder = encoder.embedder.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+    let owned = shared.clone();
+    let asked = shared.reading.run(move || asked(&owned, &body.text()?)).await?;
+    let _waiting = Waiting::new(shared, &encoder)?;
+    let (owned, working) = (shared.clone(), encoder.clone());
+    encoder.gate.run(move || embed(&owned, &working, &asked)).await
+}
+
+/// Computes the vectors that a request asks for.
+fn embed(shared: &Shared, encoder: &Encoder, asked: &Asked) -> Result<Value, ApiError> {
+    let mut embedder = encoder.embedder();
     if embedder.reranks() {
         let text = "this model is a reranker, which gives no vectors: use /v1/rerank";
         return Err(ApiError::new(400, text).code("no_embeddings"));
@@ -170,47 +191,64 @@ fn inputs(value: Option<Value>) -> Result<Vec<Input>, ApiError> {
     each.collect()
 }
 
+/// What a request for scores asks for.
+struct Ranking {
+    query: String,
+    texts: Vec<String>,
+    /// How many texts are returned.
+    top: usize,
+    with_texts: bool,
+}
+
 /// Orders the texts of a request by how well they answer its query.
 ///
 /// # Errors
 /// Same as [`embeddings`]; 400 also if the encoder is no reranker.
-pub(super) fn rerank(shared: &Shared, body: &[u8]) -> Result<Value, ApiError> {
-    let Some(encoder) = &shared.encoder else {
+pub(super) async fn rerank(shared: &Arc<Shared>, body: Held) -> Result<Value, ApiError> {
+    let Some(encoder) = shared.encoder.clone() else {
         let text = "this model generates text: start the server with a reranker, such as bert";
         return Err(ApiError::new(400, text).code("no_reranker"));
     };
-    let (query, texts, top, with_texts) = {
-        let _one = shared.reading.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-        let mut fields = request::object(body)?;
-        check_model(shared, fields.text("model")?)?;
-        let query = fields.text("query")?;
-        let query = query.ok_or_else(|| ApiError::field("query", "must be a string"))?;
-        let texts = documents(fields.take("documents"))?;
-        let top = fields.count("top_n", 1)?.unwrap_or(usize::MAX);
-        let with_texts = fields.flag("return_documents")?;
-        fields.ignore(&["user"]);
-        fields.end()?;
-        (query, texts, top, with_texts)
-    };
-    let _waiting = Waiting::new(encoder, shared.options.queue)?;
-    let mut embedder = encoder.embedder.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+    let owned = shared.clone();
+    let asked = shared.reading.run(move || ranking(&owned, &body.text()?)).await?;
+    let _waiting = Waiting::new(shared, &encoder)?;
+    let (owned, working) = (shared.clone(), encoder.clone());
+    encoder.gate.run(move || score(&owned, &working, &asked)).await
+}
+
+fn ranking(shared: &Shared, body: &[u8]) -> Result<Ranking, ApiError> {
+    let mut fields = request::object(body)?;
+    check_model(shared, fields.text("model")?)?;
+    let query = fields.text("query")?;
+    let query = query.ok_or_else(|| ApiError::field("query", "must be a string"))?;
+    let texts = documents(fields.take("documents"))?;
+    let top = fields.count("top_n", 1)?.unwrap_or(usize::MAX);
+    let with_texts = fields.flag("return_documents")?;
+    fields.ignore(&["user"]);
+    fields.end()?;
+    Ok(Ranking { query, texts, top, with_texts })
+}
+
+/// Computes the scores that a request asks for.
+fn score(shared: &Shared, encoder: &Encoder, asked: &Ranking) -> Result<Value, ApiError> {
+    let mut embedder = encoder.embedder();
     if !embedder.reranks() {
         let text = "this model gives vectors, not scores: use /v1/embeddings";
         return Err(ApiError::new(400, text).code("no_reranker"));
     }
-    let scores = embedder.rerank(&query, &texts);
+    let scores = embedder.rerank(&asked.query, &asked.texts);
     drop(embedder);
     let scores = scores.map_err(|e| match e.is_invalid() {
         true => ApiError::field("documents", e.to_string()).code("context_length_exceeded"),
         false => ApiError::new(500, e.to_string()).code("device_error"),
     })?;
-    let mut order: Vec<usize> = (0..texts.len()).collect();
+    let mut order: Vec<usize> = (0..asked.texts.len()).collect();
     order.sort_by(|a, b| scores[*b].total_cmp(&scores[*a]));
-    order.truncate(top);
+    order.truncate(asked.top);
     let results = order.into_iter().map(|i| {
         let mut result = json!({ "index": i, "relevance_score": scores[i] });
-        if with_texts {
-            result["document"] = json!({ "text": texts[i] });
+        if asked.with_texts {
+            result["document"] = json!({ "text": asked.texts[i] });
         }
         result
     });

@@ -1,5 +1,9 @@
 //! Errors in the format of the OpenAI API.
 
+use std::time::Duration;
+
+use axum::http::{HeaderName, HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse, Response};
 use serde_json::{Value, json};
 
 use super::queue::Failure;
@@ -46,6 +50,33 @@ impl ApiError {
         }
     }
 
+    fn status(&self) -> StatusCode {
+        StatusCode::from_u16(self.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR)
+    }
+
+    /// Returns the header field that belongs to the status.
+    fn field_of_status(&self) -> Option<(HeaderName, &'static str)> {
+        match (self.status, self.allow) {
+            (_, Some(method)) => Some((header::ALLOW, method)),
+            (401, _) => Some((header::WWW_AUTHENTICATE, "Bearer")),
+            (415, _) => Some((header::ACCEPT_ENCODING, "gzip")),
+            (429 | 503, _) => Some((header::RETRY_AFTER, "1")),
+            _ => None,
+        }
+    }
+
+    /// Returns the whole response as text, for a connection on which no request is served.
+    pub(super) fn to_http1(&self) -> String {
+        let body = self.to_json().to_string();
+        let field = self.field_of_status();
+        let field = field.map_or(String::new(), |(name, value)| format!("{name}: {value}\r\n"));
+        let (status, length) = (self.status(), body.len());
+        format!(
+            "HTTP/1.1 {status}\r\ncontent-type: application/json\r\n{field}\
+             connection: close\r\ncontent-length: {length}\r\n\r\n{body}"
+        )
+    }
+
     pub(super) fn to_json(&self) -> Value {
         json!({ "error": {
             "message": self.message,
@@ -53,6 +84,17 @@ impl ApiError {
             "param": self.param,
             "code": self.code,
         } })
+    }
+}
+
+impl IntoResponse for ApiError {
+    fn into_response(self) -> Response {
+        let kind = [(header::CONTENT_TYPE, "application/json")];
+        let mut response = (self.status(), kind, self.to_json().to_string()).into_response();
+        if let Some((name, value)) = self.field_of_status() {
+            response.headers_mut().insert(name, HeaderValue::from_static(value));
+        }
+        response
     }
 }
 
@@ -99,23 +141,7 @@ pub(super) fn too_long(field: &str, what: &str, context: usize) -> ApiError {
     ApiError::field(field, text).code("context_length_exceeded")
 }
 
-/// Returns the reason phrase of a status.
-pub(super) fn reason(status: u16) -> &'static str {
-    match status {
-        200 => "OK",
-        204 => "No Content",
-        400 => "Bad Request",
-        401 => "Unauthorized",
-        404 => "Not Found",
-        405 => "Method Not Allowed",
-        408 => "Request Timeout",
-        413 => "Content Too Large",
-        415 => "Unsupported Media Type",
-        417 => "Expectation Failed",
-        429 => "Too Many Requests",
-        431 => "Request Header Fields Too Large",
-        500 => "Internal Server Error",
-        501 => "Not Implemented",
-        _ => "Service Unavailable",
-    }
+/// Returns the error for a request that did not come within `limit`.
+pub(super) fn late(limit: Duration) -> ApiError {
+    ApiError::new(408, format!("the request was incomplete after {} seconds", limit.as_secs_f32()))
 }

@@ -1,5 +1,10 @@
 //! Decompresses request bodies.
+//!
+//! Not by `tower-http`, which reads the first member of a gzip body alone and ignores what comes
+//! after it in the same chunk. Here all members count, anything else is an error, and bodies are
+//! inflated where they are parsed: one at a time.
 
+use std::borrow::Cow;
 use std::io::Read;
 
 use flate2::bufread::{GzDecoder, MultiGzDecoder};
@@ -38,14 +43,18 @@ pub(super) fn coding(field: &str) -> Result<Coding, ApiError> {
 ///
 /// # Errors
 /// 400 if the body does not match its coding; 413 if its decompressed size exceeds `limit`.
-pub(super) fn inflated(coding: Coding, body: Vec<u8>, limit: usize) -> Result<Vec<u8>, ApiError> {
+pub(super) fn inflated(
+    coding: Coding,
+    body: &[u8],
+    limit: usize,
+) -> Result<Cow<'_, [u8]>, ApiError> {
     if coding == Coding::Plain {
-        return Ok(body);
+        return Ok(body.into());
     }
     let mut out = Vec::new();
-    let mut from = MultiGzDecoder::new(&body[..]).take(limit as u64 + 1);
+    let mut from = MultiGzDecoder::new(body).take(limit as u64 + 1);
     if let Err(error) = from.read_to_end(&mut out) {
-        let why = match behind_first_member(&body) {
+        let why = match behind_first_member(body) {
             Some(at) => format!("from byte {at} of {} on it is not gzip", body.len()),
             None => format!("the body is not gzip: {error}"),
         };
@@ -53,7 +62,7 @@ pub(super) fn inflated(coding: Coding, body: Vec<u8>, limit: usize) -> Result<Ve
     }
     match out.len() > limit {
         true => Err(ApiError::new(413, format!("the body has more than {limit} bytes inflated"))),
-        false => Ok(out),
+        false => Ok(out.into()),
     }
 }
 
@@ -103,28 +112,32 @@ mod tests {
     fn bodies_are_inflated_up_to_the_limit() {
         let text = b"{\"a\": 1}".repeat(100);
         let packed = gzip(&text);
-        assert_eq!(inflated(Coding::Plain, packed.clone(), 9).unwrap(), packed);
-        assert_eq!(inflated(Coding::Gzip, packed.clone(), 800).unwrap(), text);
-        assert_eq!(inflated(Coding::Gzip, packed.clone(), 799).unwrap_err().status, 413);
+        assert_eq!(inflated(Coding::Plain, &packed, 9).unwrap(), packed);
+        assert_eq!(inflated(Coding::Gzip, &packed, 800).unwrap(), text);
+        assert_eq!(inflated(Coding::Gzip, &packed, 799).unwrap_err().status, 413);
         // Several gzip members form one body.
         let (a, b) = (gzip(&text[..9]), gzip(&text[9..]));
-        assert_eq!(inflated(Coding::Gzip, [a, b].concat(), 800).unwrap(), text);
+        assert_eq!(inflated(Coding::Gzip, &[a, b].concat(), 800).unwrap(), text);
         for end in 0..packed.len() {
-            let error = inflated(Coding::Gzip, packed[..end].to_vec(), 800).unwrap_err();
+            let error = inflated(Coding::Gzip, &packed[..end], 800).unwrap_err();
             assert_eq!(error.status, 400, "{end}: {}", error.message);
         }
         let mut wrong = packed.clone();
         wrong[packed.len() - 6] ^= 1;
-        assert_eq!(inflated(Coding::Gzip, wrong, 800).unwrap_err().status, 400, "a wrong checksum");
-        assert_eq!(inflated(Coding::Gzip, text.clone(), 800).unwrap_err().status, 400);
+        assert_eq!(
+            inflated(Coding::Gzip, &wrong, 800).unwrap_err().status,
+            400,
+            "a wrong checksum"
+        );
+        assert_eq!(inflated(Coding::Gzip, &text, 800).unwrap_err().status, 400);
         let junk = [packed.clone(), b"xyz".to_vec()].concat();
-        let message = inflated(Coding::Gzip, junk, 800).unwrap_err().message;
+        let message = inflated(Coding::Gzip, &junk, 800).unwrap_err().message;
         let want = format!("from byte {} of {} on it is not gzip", packed.len(), packed.len() + 3);
         assert!(message.contains(&want), "{message}");
         // A decompression bomb.
         let bomb = gzip(&vec![0; 64 << 20]);
         assert!(bomb.len() < 100_000);
-        let error = inflated(Coding::Gzip, bomb, 1 << 20).unwrap_err();
+        let error = inflated(Coding::Gzip, &bomb, 1 << 20).unwrap_err();
         assert_eq!((error.status, error.message.contains("1048576")), (413, true));
     }
 }

@@ -4,16 +4,16 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Instant, SystemTime};
 
+use super::after;
 use super::answer::Kind;
+use super::body::Held;
 use super::choice::Choice as Reply;
-use super::connection::Head;
 use super::constrain::{Plan, Wanted};
 use super::error::{ApiError, no_model, refused, too_long};
-use super::inflate::inflated;
 use super::queue::Job;
 use super::request::{self, Asked, ChatAsked, Choice, CompletionAsked, Text};
+use super::service::Shared;
 use super::tools::{Format, HERMES, Splitter, Thoughts, Tool, plain};
-use super::{Shared, after};
 use warploom_llm::chat::{Message, Template, TemplateInputs};
 use warploom_llm::tokenizer::EncodeOptions;
 
@@ -47,21 +47,28 @@ impl Prepared {
     ///
     /// # Errors
     /// 400, naming the field that is not valid or not supported; 404 for another model.
-    pub(super) fn new(
-        shared: &Shared,
+    pub(super) async fn new(
+        shared: &Arc<Shared>,
         kind: Kind,
-        head: &Head,
-        body: Vec<u8>,
-        begin: Instant,
+        body: Held,
     ) -> Result<Prepared, ApiError> {
-        let draft = {
-            let _one = shared.reading.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-            let base = &shared.options;
-            let body = inflated(head.coding.clone()?, body, base.limits.body)?;
-            match kind {
-                Kind::Chat => chat(shared, request::chat(&body, base)?)?,
-                Kind::Completion => completion(shared, request::completion(&body, base)?)?,
-            }
+        let (owned, begin) = (shared.clone(), body.begin);
+        let draft = shared.reading.run(move || Draft::new(&owned, kind, &body)).await?;
+        if draft.plan.is_free() {
+            return draft.into_jobs(shared, begin);
+        }
+        // Not at the same gate: other requests are parsed meanwhile.
+        let owned = shared.clone();
+        shared.compiling.run(move || draft.into_jobs(&owned, begin)).await
+    }
+}
+
+impl Draft {
+    fn new(shared: &Shared, kind: Kind, body: &Held) -> Result<Draft, ApiError> {
+        let (body, base) = (&body.text()?, &shared.options);
+        let draft = match kind {
+            Kind::Chat => chat(shared, request::chat(body, base)?)?,
+            Kind::Completion => completion(shared, request::completion(body, base)?)?,
         };
         let (field, nothing) = match kind {
             Kind::Chat => ("messages", "the model's chat template writes no text for them"),
@@ -75,14 +82,10 @@ impl Prepared {
                 return Err(too_long(field, &format!("{} tokens", prompt.len()), shared.context));
             }
         }
-        draft.into_jobs(shared, begin)
+        Ok(draft)
     }
-}
-
-impl Draft {
     fn into_jobs(self, shared: &Shared, begin: Instant) -> Result<Prepared, ApiError> {
         let asked = self.asked;
-        // Not under the lock: other requests are parsed meanwhile.
         let guard = self.plan.compile(shared)?;
         let count = self.prompts.len() * asked.n;
         if count > shared.queue.limit() {

@@ -2,9 +2,12 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, TryRecvError, channel};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
+
+use futures_util::task::AtomicWaker;
 
 use super::guard::Guard;
 use super::logits::{LogitEdits, Logprob};
@@ -131,6 +134,25 @@ pub enum Piece {
     Failed(Failure),
 }
 
+/// What both sides of an answer know.
+#[derive(Debug, Default)]
+struct Link {
+    /// Whether the receiving side was dropped.
+    gone: AtomicBool,
+    /// The task that waits for the next part.
+    waiting: AtomicWaker,
+}
+
+/// Wakes the receiving side when the sending one is dropped.
+#[derive(Debug)]
+struct Sending(Arc<Link>);
+
+impl Drop for Sending {
+    fn drop(&mut self) {
+        self.0.waiting.wake();
+    }
+}
+
 /// A job with the sending side of its answer. Dropping it ends the answer.
 #[derive(Debug)]
 pub(super) struct Pending {
@@ -140,19 +162,21 @@ pub(super) struct Pending {
     /// When the job was submitted.
     pub(super) begin: Instant,
     out: Sender<(usize, Piece)>,
-    gone: Arc<AtomicBool>,
+    /// After `out`, because fields are dropped in this order.
+    link: Sending,
 }
 
 impl Pending {
     /// Returns whether the [`Ticket`] of the answer was dropped.
     pub(super) fn is_gone(&self) -> bool {
-        self.gone.load(Ordering::Relaxed)
+        self.link.0.gone.load(Ordering::Relaxed)
     }
 
     /// Sends a part of the answer. Errors are ignored, because [`Pending::is_gone`] detects a
     /// dropped [`Ticket`].
     pub(super) fn send(&self, piece: Piece) {
         let _ = self.out.send((self.index, piece));
+        self.link.0.waiting.wake();
     }
 }
 
@@ -161,7 +185,7 @@ impl Pending {
 #[derive(Debug)]
 pub struct Ticket {
     pieces: Receiver<(usize, Piece)>,
-    gone: Arc<AtomicBool>,
+    link: Arc<Link>,
 }
 
 impl Ticket {
@@ -177,17 +201,38 @@ impl Ticket {
         match self.pieces.recv_timeout(wait) {
             Ok(piece) => Some(piece),
             Err(RecvTimeoutError::Timeout) => None,
-            Err(RecvTimeoutError::Disconnected) => {
-                let ended = Error::device("the scheduler has ended");
-                Some((0, Piece::Failed(Failure::Device(ended))))
-            }
+            Err(RecvTimeoutError::Disconnected) => Some(ended()),
         }
     }
+
+    /// Same as [`Ticket::next_of_all`], without a limit of time and without blocking the thread
+    /// that polls it, in any executor.
+    pub async fn next_of_all_async(&mut self) -> (usize, Piece) {
+        std::future::poll_fn(|cx| self.poll(cx)).await
+    }
+
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<(usize, Piece)> {
+        // A part may come before the task is noted: the second attempt finds it.
+        for attempt in 0..2 {
+            match self.pieces.try_recv() {
+                Ok(piece) => return Poll::Ready(piece),
+                Err(TryRecvError::Disconnected) => return Poll::Ready(ended()),
+                Err(TryRecvError::Empty) if attempt == 0 => self.link.waiting.register(cx.waker()),
+                Err(TryRecvError::Empty) => {}
+            }
+        }
+        Poll::Pending
+    }
+}
+
+/// The last part of an answer whose scheduler has ended.
+fn ended() -> (usize, Piece) {
+    (0, Piece::Failed(Failure::Device(Error::device("the scheduler has ended"))))
 }
 
 impl Drop for Ticket {
     fn drop(&mut self) {
-        self.gone.store(true, Ordering::Relaxed);
+        self.link.gone.store(true, Ordering::Relaxed);
     }
 }
 
@@ -241,7 +286,7 @@ impl Queue {
     /// Same as [`Queue::submit`].
     pub fn submit_all(&self, jobs: Vec<Job>) -> Result<Ticket, Failure> {
         let (out, pieces) = channel();
-        let gone = Arc::new(AtomicBool::new(false));
+        let link = Arc::new(Link::default());
         let mut state = self.state();
         if state.until.is_some() {
             return Err(Failure::Stopping);
@@ -255,12 +300,12 @@ impl Queue {
         }
         let begin = Instant::now();
         for (index, job) in jobs.into_iter().enumerate() {
-            let (out, gone) = (out.clone(), gone.clone());
-            state.waiting.push_back(Pending { job, index, begin, out, gone });
+            let (out, link) = (out.clone(), Sending(link.clone()));
+            state.waiting.push_back(Pending { job, index, begin, out, link });
         }
         drop(state);
         self.changed.notify_one();
-        Ok(Ticket { pieces, gone })
+        Ok(Ticket { pieces, link })
     }
 
     /// Returns the maximum number of waiting jobs.
@@ -341,5 +386,35 @@ impl Queue {
         if state.waiting.is_empty() && state.until.is_none() {
             drop(self.changed.wait_timeout(state, wait));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_awaited_ticket_is_woken_by_parts_and_by_the_end_of_their_sender() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let queue = Queue::new(1);
+        let job = Job::new(vec![1], Instant::now() + Duration::from_secs(60));
+        let mut ticket = queue.submit(job).unwrap();
+        let pending = queue.take().unwrap();
+        let wait = Duration::from_millis(20);
+        let sending = std::thread::spawn(move || {
+            std::thread::sleep(wait);
+            pending.send(Piece::Started);
+            std::thread::sleep(wait);
+            drop(pending);
+        });
+        runtime.block_on(async {
+            let mut next = async || {
+                let next = ticket.next_of_all_async();
+                tokio::time::timeout(Duration::from_secs(20), next).await.unwrap()
+            };
+            assert!(matches!(next().await, (0, Piece::Started)));
+            assert!(matches!(next().await, (0, Piece::Failed(Failure::Device(_)))));
+        });
+        sending.join().unwrap();
     }
 }

@@ -1,376 +1,250 @@
-//! Routes and answers the requests on a connection.
+//! The routes of the API, and who may use them.
 
-use std::io::ErrorKind;
-use std::net::TcpStream;
-use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant, SystemTime};
+use std::sync::Arc;
+use std::time::Instant;
 
+use axum::Router;
+use axum::extract::rejection::PathRejection;
+use axum::extract::{MatchedPath, Path, Request, State};
+use axum::handler::Handler;
+use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, Uri, header};
+use axum::middleware::{Next, from_fn_with_state};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{MethodRouter, get, post};
 use serde_json::{Value, json};
 
-use super::answer::{Answer, Kind};
-use super::choice::Choice;
-use super::client::Client;
-use super::connection::{Connection, Head, NoRequest};
-use super::embeddings::{Encoder, embeddings, rerank};
+use super::answer::Kind;
+use super::body::Held;
+use super::embeddings::{self, Encoder};
 use super::error::{ApiError, no_model};
-use super::inflate::inflated;
+use super::generate::{generate, json as answer};
 use super::prepare::Prepared;
-use super::queue::{Piece, Ticket};
+use super::service::{Service, Shared};
 use super::tokens;
-use super::{Shared, after};
 
-/// How often a waiting request checks whether its client is still connected.
-const LOOK: Duration = Duration::from_millis(100);
+/// Maximum bytes of the list of header fields that a page may send.
+const MAX_ALLOWED: usize = 2048;
 
-/// The endpoint of a request.
-enum Route {
-    Health,
-    Models,
-    Model(String),
-    Metrics,
-    Props,
-    Tokenize,
-    Detokenize,
-    Embeddings,
-    Rerank,
-    Text(Kind),
-    /// A browser's CORS preflight.
-    Preflight,
+/// Returns the routes of an API, for an application that has a server already: to be merged with
+/// its own, or nested under a path.
+///
+/// ```
+/// # fn nested(service: &warploom_serve::Service) -> axum::Router {
+/// axum::Router::new().nest("/llm", warploom_serve::router(service))
+/// # }
+/// ```
+///
+/// Clients then use `/llm/v1/chat/completions`; `examples/axum.rs` is a whole program. The key,
+/// the CORS header and the limits on bodies, on the queue and on time are those of the service's
+/// options. The address, TLS and the limits on connections are the application's, whose runtime
+/// must be tokio's. A router outlives its [`Service`]; it then answers requests for texts and
+/// vectors with status 503.
+pub fn router(service: &Service) -> Router {
+    routes(service.shared().clone())
 }
 
-/// Answers the requests of a connection until one side ends it.
-pub(super) fn serve(shared: &Shared, stream: TcpStream) {
-    let Ok(connection) = Connection::new(stream, shared.options.limits.clone()) else { return };
-    let mut client = Client { shared, connection, keep_alive: true, is_1_1: true, is_head: false };
-    while client.keep_alive {
-        let head = match client.connection.head(&|| shared.is_stopping()) {
-            Ok(head) => head,
-            Err(reason) => return client.refuse(reason),
-        };
-        client.is_1_1 = head.is_1_1;
-        client.is_head = head.method == "HEAD";
-        client.keep_alive = head.keep_alive && !shared.is_stopping();
-        let begin = Instant::now();
-        match client.request(&head) {
-            Ok(()) => {
-                let (method, path) = (head.method.as_str(), head.path.as_str());
-                tracing::debug!(method, path, seconds = begin.elapsed().as_secs_f32(), "answered");
-            }
-            Err(Broken::Refused(reason)) => return client.refuse(reason),
-            // The client has closed the connection.
-            Err(Broken::Gone) => return,
-        }
-    }
-    client.connection.close();
+type Shares = State<Arc<Shared>>;
+
+/// Returns the routes of what a service and its listener share.
+pub(super) fn routes(shared: Arc<Shared>) -> Router {
+    let guarded = Router::new()
+        .route("/v1/models", reading(models))
+        .route("/v1/models/{*id}", reading(model))
+        .route("/metrics", reading(metrics))
+        .route("/props", reading(props))
+        .route("/tokenize", writing(tokenize))
+        .route("/detokenize", writing(detokenize))
+        .route("/v1/embeddings", writing(embed))
+        .route("/v1/rerank", writing(rerank))
+        .route("/v1/chat/completions", writing(chat))
+        .route("/v1/completions", writing(completion))
+        .fallback(unknown)
+        .layer(from_fn_with_state(shared.clone(), admit));
+    let open = Router::new().route("/health", reading(health));
+    let all = open.merge(guarded).layer(from_fn_with_state(shared.clone(), common));
+    all.with_state(shared)
 }
 
-/// Sends the error for too many connections, without waiting for a request.
-pub(super) fn turn_away(stream: TcpStream, shared: &Shared) {
-    let limits = shared.options.limits.clone().write(Duration::from_millis(100));
-    let most = limits.connections;
-    let Ok(connection) = Connection::new(stream, limits) else { return };
-    let mut client = Client { shared, connection, keep_alive: false, is_1_1: true, is_head: false };
-    let error = ApiError::new(503, format!("there are {most} connections already"));
-    let _ = client.error(&error.code("too_many_connections"));
+/// A route for GET and HEAD.
+fn reading<T: 'static>(handler: impl Handler<T, Arc<Shared>>) -> MethodRouter<Arc<Shared>> {
+    let others = |shared, method, uri, headers| other(shared, method, uri, headers, "GET");
+    get(handler).fallback(others)
 }
 
-/// Why a connection ends.
-enum Broken {
-    Gone,
-    Refused(NoRequest),
+/// A route for POST.
+fn writing<T: 'static>(handler: impl Handler<T, Arc<Shared>>) -> MethodRouter<Arc<Shared>> {
+    let others = |shared, method, uri, headers| other(shared, method, uri, headers, "POST");
+    post(handler).fallback(others)
 }
 
-impl From<std::io::Error> for Broken {
-    fn from(_: std::io::Error) -> Broken {
-        Broken::Gone
+/// Answers a method that a route does not take: a browser's preflight, or a mistake.
+async fn other(
+    State(shared): Shares,
+    method: Method,
+    uri: Uri,
+    headers: HeaderMap,
+    want: &'static str,
+) -> Response {
+    if is_preflight(&shared, &method) {
+        let more = [
+            (header::ACCESS_CONTROL_ALLOW_METHODS, "GET, HEAD, POST".to_owned()),
+            (header::ACCESS_CONTROL_ALLOW_HEADERS, allowed_fields(&headers)),
+            (header::ACCESS_CONTROL_MAX_AGE, "3600".to_owned()),
+        ];
+        return (StatusCode::NO_CONTENT, more).into_response();
     }
+    let text = format!("{} takes {want}, not {method}", uri.path());
+    let error = ApiError::new(405, text).code("wrong_method");
+    let allow = if want == "GET" { "GET, HEAD" } else { want };
+    ApiError { allow: Some(allow), ..error }.into_response()
 }
 
-impl From<NoRequest> for Broken {
-    fn from(reason: NoRequest) -> Broken {
-        Broken::Refused(reason)
-    }
+fn is_preflight(shared: &Shared, method: &Method) -> bool {
+    method == Method::OPTIONS && shared.options.cors_origin.is_some()
 }
 
-impl Client<'_> {
-    fn refuse(mut self, reason: NoRequest) {
-        if let NoRequest::Refused(error) = reason {
-            self.keep_alive = false;
-            if self.error(&error).is_ok() {
-                self.connection.close();
-            }
+/// Returns the header fields that a page may send: those that the server uses, and those that the
+/// preflight request asks for and the server ignores, as far as they have valid names and fit the
+/// size limit.
+fn allowed_fields(headers: &HeaderMap) -> String {
+    let mut fields = "authorization, content-type".to_owned();
+    let is_token = |b: u8| b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&b);
+    let wanted = headers.get(header::ACCESS_CONTROL_REQUEST_HEADERS);
+    let wanted = wanted.and_then(|value| value.to_str().ok()).unwrap_or_default();
+    for name in wanted.split(',').map(str::trim) {
+        let fits = !name.is_empty() && fields.len() + 2 + name.len() <= MAX_ALLOWED;
+        if fits && name.bytes().all(is_token) {
+            fields.push_str(", ");
+            fields.push_str(&name.to_ascii_lowercase());
         }
     }
+    fields
+}
 
-    fn request(&mut self, head: &Head) -> Result<(), Broken> {
-        let begin = Instant::now();
-        // Errors of the head are answered without reading the body.
-        let route = self.route(head).map_err(NoRequest::Refused)?;
-        let body = self.connection.body(head)?;
-        match route {
-            Route::Health => self.health()?,
-            Route::Models => {
-                let data = json!([self.model()]);
-                self.json(200, &json!({ "object": "list", "data": data }))?;
-            }
-            Route::Model(id) if id == self.shared.name => self.json(200, &self.model())?,
-            Route::Model(id) => self.error(&no_model(&id))?,
-            Route::Preflight => {
-                let fields = head.allowed_fields();
-                let more = [
-                    ("access-control-allow-methods", "GET, HEAD, POST"),
-                    ("access-control-allow-headers", fields.as_str()),
-                    ("access-control-max-age", "3600"),
-                ];
-                self.whole(204, "text/plain", "", &more)?
-            }
-            Route::Metrics => {
-                let text = self.shared.queue.metrics.text(&self.shared.queue);
-                self.whole(200, "text/plain; version=0.0.4", &text, &[])?;
-            }
-            Route::Props => self.json(200, &tokens::props(self.shared))?,
-            Route::Tokenize | Route::Detokenize | Route::Embeddings | Route::Rerank => {
-                let limit = self.shared.options.limits.body;
-                let body = head.coding.clone().and_then(|coding| inflated(coding, body, limit));
-                let answer = body.and_then(|body| match route {
-                    Route::Tokenize => tokens::tokenize(self.shared, &body),
-                    Route::Embeddings => embeddings(self.shared, &body),
-                    Route::Rerank => rerank(self.shared, &body),
-                    _ => tokens::detokenize(self.shared, &body),
-                });
-                match answer {
-                    Ok(value) => self.json(200, &value)?,
-                    Err(error) => self.error(&error)?,
-                }
-            }
-            Route::Text(_) if self.shared.encoder.is_some() => {
-                let text = "this model is an encoder, which generates no text: use /v1/embeddings or /v1/rerank";
-                self.error(&ApiError::new(400, text).code("no_text"))?;
-            }
-            Route::Text(kind) => match Prepared::new(self.shared, kind, head, body, begin) {
-                Ok(prepared) => self.write(prepared)?,
-                Err(error) => self.error(&error)?,
-            },
-        }
-        Ok(())
+/// Adds what all responses have, and logs them.
+async fn common(State(shared): Shares, request: Request, next: Next) -> Response {
+    let (method, uri) = (request.method().clone(), request.uri().clone());
+    let begin = Instant::now();
+    let mut response = next.run(request).await;
+    let origin = shared.options.cors_origin.as_deref();
+    if let Some(origin) = origin.and_then(|origin| HeaderValue::from_str(origin).ok()) {
+        let headers = response.headers_mut();
+        headers.insert(header::ACCESS_CONTROL_ALLOW_ORIGIN, origin);
+        headers.append(header::VARY, HeaderValue::from_static("origin"));
     }
+    let (path, status) = (uri.path(), response.status().as_u16());
+    tracing::debug!(%method, path, status, seconds = begin.elapsed().as_secs_f32(), "answered");
+    response
+}
 
-    fn route(&self, head: &Head) -> Result<Route, ApiError> {
-        let method = head.method.as_str();
-        let (route, want) = match head.path.as_str() {
-            "/health" => (Route::Health, "GET"),
-            "/v1/models" => (Route::Models, "GET"),
-            "/metrics" => (Route::Metrics, "GET"),
-            "/props" => (Route::Props, "GET"),
-            "/tokenize" => (Route::Tokenize, "POST"),
-            "/detokenize" => (Route::Detokenize, "POST"),
-            "/v1/embeddings" => (Route::Embeddings, "POST"),
-            "/v1/rerank" => (Route::Rerank, "POST"),
-            "/v1/chat/completions" => (Route::Text(Kind::Chat), "POST"),
-            "/v1/completions" => (Route::Text(Kind::Completion), "POST"),
-            path => match path.strip_prefix("/v1/models/") {
-                Some(id) => (Route::Model(unescaped(id)), "GET"),
-                None => {
-                    self.admit(head)?;
-                    let text = format!("there is no {path} here");
-                    return Err(ApiError::new(404, text).code("unknown_path"));
-                }
-            },
-        };
-        if method == "OPTIONS" && self.shared.options.cors_origin.is_some() {
-            return Ok(Route::Preflight);
-        }
-        if !matches!(route, Route::Health) {
-            self.admit(head)?;
-        }
-        if method != want && (method, want) != ("HEAD", "GET") {
-            let text = format!("{} takes {want}, not {method}", head.path);
-            let error = ApiError::new(405, text).code("wrong_method");
-            let allow = if want == "GET" { "GET, HEAD" } else { want };
-            return Err(ApiError { allow: Some(allow), ..error });
-        }
-        // A page of another origin may send a form or plain text without a preflight.
-        let kind = head.content_type.as_deref().unwrap_or_default();
-        let kind = kind.split(';').next().unwrap_or_default().trim();
-        if want == "POST" && !kind.eq_ignore_ascii_case("application/json") {
-            return Err(ApiError::new(415, "content-type: must be application/json"));
-        }
-        // Answered before the body is read.
-        head.coding.clone()?;
-        Ok(route)
-    }
-
-    fn admit(&self, head: &Head) -> Result<(), ApiError> {
-        let Some(key) = &self.shared.options.api_key else { return Ok(()) };
-        let given = head.authorization.as_deref().unwrap_or_default();
-        let (scheme, given) = given.split_once(' ').unwrap_or_default();
-        // Comparing hashes takes constant time and reveals no length.
-        let same = blake3::hash(key.as_bytes()) == blake3::hash(given.trim().as_bytes());
-        match same && scheme.eq_ignore_ascii_case("bearer") {
-            true => Ok(()),
-            false => Err(ApiError::new(401, "wrong or no API key").code("invalid_api_key")),
-        }
-    }
-
-    fn health(&mut self) -> std::io::Result<()> {
-        let queue = &self.shared.queue;
-        let (status, word) = match (self.shared.is_stopping(), queue.is_failing()) {
-            (true, _) => (503, "stopping"),
-            (false, true) => (503, "failing"),
-            (false, false) => (200, "ok"),
-        };
-        let state = json!({
-            "status": word,
-            "sequences": self.shared.sequences,
-            "running": queue.running() + self.shared.encoder.as_ref().map_or(0, Encoder::requests),
-            "waiting": queue.waiting(),
-        });
-        self.json(status, &state)
-    }
-
-    fn model(&self) -> Value {
-        json!({
-            "id": self.shared.name,
-            "object": "model",
-            "created": self.shared.since,
-            "owned_by": "warploom",
-        })
-    }
-
-    fn write(&mut self, prepared: Prepared) -> std::io::Result<()> {
-        let Prepared { kind, jobs, replies, asked } = prepared;
-        let limit = self.shared.options.limits.write;
-        let due = jobs.first().map_or_else(Instant::now, |job| after(job.deadline, limit));
-        let ticket = match self.shared.queue.submit_all(jobs) {
-            Ok(ticket) => ticket,
-            Err(failure) => return self.error(&failure.into()),
-        };
-        let number = self.shared.answers.fetch_add(1, Ordering::Relaxed);
-        let name = if kind == Kind::Chat { "chatcmpl" } else { "cmpl" };
-        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
-        let answer = Answer {
-            kind,
-            id: format!("{name}-{number:016x}"),
-            created: now.map_or(0, |time| time.as_secs()),
-            model: &self.shared.name,
-            include_usage: asked.include_usage,
-            n: asked.n,
-        };
-        match asked.stream {
-            true => self.stream(&answer, replies, &ticket, due),
-            false => self.collect(&answer, replies, &ticket),
-        }
-    }
-
-    /// Waits for the next part of an answer.
-    ///
-    /// # Errors
-    /// Connection aborted if the client has gone.
-    fn piece(&self, ticket: &Ticket, looked: &mut Instant) -> std::io::Result<(usize, Piece)> {
-        loop {
-            let piece = ticket.next_of_all(LOOK);
-            if looked.elapsed() >= LOOK {
-                *looked = Instant::now();
-                if self.connection.is_gone() {
-                    return Err(ErrorKind::ConnectionAborted.into());
-                }
-            }
-            if let Some(piece) = piece {
-                return Ok(piece);
-            }
-        }
-    }
-
-    fn collect(
-        &mut self,
-        answer: &Answer<'_>,
-        mut replies: Vec<Choice>,
-        ticket: &Ticket,
-    ) -> std::io::Result<()> {
-        let mut looked = Instant::now();
-        while replies.iter().any(|reply| reply.done().is_none()) {
-            let (index, piece) = self.piece(ticket, &mut looked)?;
-            if let Piece::Failed(failure) = piece {
-                return self.error(&failure.into());
-            }
-            let Some(reply) = replies.get_mut(index) else { continue };
-            for delta in reply.take(piece) {
-                reply.add(&delta);
-            }
-        }
-        self.json(200, &answer.whole(&replies))
-    }
-
-    /// Streams answers. The head is sent with the first token, so that an earlier failure can have
-    /// its own status.
-    fn stream(
-        &mut self,
-        answer: &Answer<'_>,
-        mut replies: Vec<Choice>,
-        ticket: &Ticket,
-        due: Instant,
-    ) -> std::io::Result<()> {
-        let mut looked = Instant::now();
-        let mut next = Some(self.piece(ticket, &mut looked)?);
-        if let Some((_, Piece::Failed(failure))) = next {
-            return self.error(&failure.into());
-        }
-        self.begin_events(due)?;
-        let first = replies.iter().filter_map(|reply| answer.first(reply));
-        let first: Vec<String> = first.map(|event| event.to_string()).collect();
-        if !first.is_empty() {
-            self.events(&first, due)?;
-        }
-        while replies.iter().any(|reply| reply.done().is_none()) {
-            let (index, piece) = match next.take() {
-                Some(piece) => piece,
-                None => self.piece(ticket, &mut looked)?,
-            };
-            if let Piece::Failed(failure) = piece {
-                self.keep_alive = false;
-                let error = ApiError::from(failure);
-                self.events(&[error.to_json().to_string()], due)?;
-                return self.end_events(due);
-            }
-            let Some(reply) = replies.get_mut(index) else { continue };
-            let mut events = Vec::new();
-            for delta in reply.take(piece) {
-                reply.add(&delta);
-                let logprobs = reply.unsent();
-                events.push(answer.part(reply, &delta, &logprobs).to_string());
-            }
-            if let Some(done) = reply.done().copied() {
-                let logprobs = reply.unsent();
-                events.push(answer.last(reply, &done, &logprobs).to_string());
-            }
-            if !events.is_empty() {
-                self.events(&events, due)?;
-            }
-        }
-        let counts = answer.counts(&replies).map(|event| event.to_string());
-        let last: Vec<String> = counts.into_iter().chain(["[DONE]".to_owned()]).collect();
-        self.events(&last, due)?;
-        self.end_events(due)
+/// Lets in what has the key. A preflight cannot have it.
+async fn admit(State(shared): Shares, request: Request, next: Next) -> Response {
+    let is_known = request.extensions().get::<MatchedPath>().is_some();
+    let is_preflight = is_known && is_preflight(&shared, request.method());
+    match is_preflight || has_key(&shared, request.headers()) {
+        true => next.run(request).await,
+        false => ApiError::new(401, "wrong or no API key").code("invalid_api_key").into_response(),
     }
 }
 
-/// Decodes the percent escapes of a part of a path.
-fn unescaped(text: &str) -> String {
-    let mut out = Vec::with_capacity(text.len());
-    let mut rest = text.as_bytes();
-    while let [first, after @ ..] = rest {
-        let code = after.first_chunk::<2>().and_then(|digits| std::str::from_utf8(digits).ok());
-        let code = code.and_then(|digits| u8::from_str_radix(digits, 16).ok());
-        match code.filter(|_| *first == b'%') {
-            Some(byte) => {
-                out.push(byte);
-                rest = &after[2..];
-            }
-            None => {
-                out.push(*first);
-                rest = after;
-            }
-        }
+fn has_key(shared: &Shared, headers: &HeaderMap) -> bool {
+    let Some(key) = &shared.options.api_key else { return true };
+    let given = headers.get(header::AUTHORIZATION);
+    let given = given.and_then(|value| value.to_str().ok()).unwrap_or_default();
+    let (scheme, given) = given.split_once(' ').unwrap_or_default();
+    // Comparing hashes takes constant time and reveals no length.
+    let same = blake3::hash(key.as_bytes()) == blake3::hash(given.trim().as_bytes());
+    same && scheme.eq_ignore_ascii_case("bearer")
+}
+
+async fn unknown(uri: Uri) -> ApiError {
+    ApiError::new(404, format!("there is no {} here", uri.path())).code("unknown_path")
+}
+
+async fn health(State(shared): Shares) -> Response {
+    let queue = &shared.queue;
+    let (status, word) = match (shared.is_stopping(), queue.is_failing()) {
+        (true, _) => (StatusCode::SERVICE_UNAVAILABLE, "stopping"),
+        (false, true) => (StatusCode::SERVICE_UNAVAILABLE, "failing"),
+        (false, false) => (StatusCode::OK, "ok"),
+    };
+    let encoder = shared.encoder.as_deref();
+    let state = json!({
+        "status": word,
+        "sequences": shared.sequences,
+        "running": queue.running() + encoder.map_or(0, Encoder::requests),
+        "waiting": queue.waiting(),
+    });
+    (status, answer(&state)).into_response()
+}
+
+async fn models(State(shared): Shares) -> Response {
+    answer(&json!({ "object": "list", "data": [described(&shared)] }))
+}
+
+async fn model(
+    State(shared): Shares,
+    id: Result<Path<String>, PathRejection>,
+) -> Result<Response, ApiError> {
+    let Path(id) = id.map_err(|e| ApiError::new(400, e.body_text()))?;
+    match id == shared.name {
+        true => Ok(answer(&described(&shared))),
+        false => Err(no_model(&id)),
     }
-    String::from_utf8_lossy(&out).into_owned()
+}
+
+/// Returns the model as an object of the API.
+fn described(shared: &Shared) -> Value {
+    json!({
+        "id": shared.name,
+        "object": "model",
+        "created": shared.since,
+        "owned_by": "warploom",
+    })
+}
+
+async fn metrics(State(shared): Shares) -> Response {
+    let text = shared.queue.metrics.text(&shared.queue);
+    ([(header::CONTENT_TYPE, "text/plain; version=0.0.4")], text).into_response()
+}
+
+async fn props(State(shared): Shares) -> Response {
+    answer(&tokens::props(&shared))
+}
+
+async fn tokenize(State(shared): Shares, body: Held) -> Result<Response, ApiError> {
+    let owned = shared.clone();
+    let work = move || tokens::tokenize(&owned, &body.text()?);
+    Ok(answer(&shared.reading.run(work).await?))
+}
+
+async fn detokenize(State(shared): Shares, body: Held) -> Result<Response, ApiError> {
+    let owned = shared.clone();
+    let work = move || tokens::detokenize(&owned, &body.text()?);
+    Ok(answer(&shared.reading.run(work).await?))
+}
+
+async fn embed(State(shared): Shares, body: Held) -> Result<Response, ApiError> {
+    Ok(answer(&embeddings::embeddings(&shared, body).await?))
+}
+
+async fn rerank(State(shared): Shares, body: Held) -> Result<Response, ApiError> {
+    Ok(answer(&embeddings::rerank(&shared, body).await?))
+}
+
+async fn chat(State(shared): Shares, body: Held) -> Result<Response, ApiError> {
+    text(&shared, Kind::Chat, body).await
+}
+
+async fn completion(State(shared): Shares, body: Held) -> Result<Response, ApiError> {
+    text(&shared, Kind::Completion, body).await
+}
+
+async fn text(shared: &Arc<Shared>, kind: Kind, body: Held) -> Result<Response, ApiError> {
+    if shared.encoder.is_some() {
+        let text =
+            "this model is an encoder, which generates no text: use /v1/embeddings or /v1/rerank";
+        return Err(ApiError::new(400, text).code("no_text"));
+    }
+    generate(shared, Prepared::new(shared, kind, body).await?).await
 }

@@ -2,10 +2,10 @@
 
 use serde_json::{Value, json};
 
-use super::Shared;
 use super::error::ApiError;
 use super::prepare::{check_size, check_tokens, render};
 use super::request;
+use super::service::Shared;
 use warploom_llm::chat::TemplateInputs;
 use warploom_llm::tokenizer::EncodeOptions;
 
@@ -14,7 +14,6 @@ use warploom_llm::tokenizer::EncodeOptions;
 /// # Errors
 /// 400, naming the field that is not valid.
 pub(super) fn tokenize(shared: &Shared, body: &[u8]) -> Result<Value, ApiError> {
-    let _one = shared.reading.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
     let mut fields = request::object(body)?;
     fields.ignore(&["model"]);
     let prompt = match fields.text("prompt")? {

@@ -25,16 +25,46 @@ fn head(method: &str, path: &str, fields: &str) -> String {
     format!("{method} {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n{fields}\r\n")
 }
 
+/// `hyper` answers what is no HTTP, without a body, and ends the connection.
+#[test]
+fn serve_what_is_no_http_ends_its_connection() {
+    let server = server(1, ServeOptions::default());
+    let json = "Content-Type: application/json\r\n";
+    let post = |fields: &str| head("POST", CHAT, &format!("{json}{fields}"));
+    let rows: Vec<(String, u16)> = vec![
+        ("\r\n\r\nnonsense\r\n\r\n".into(), 400),
+        ("GET\r\n\r\n".into(), 400),
+        ("GET / HTTP/9.9\r\n\r\n".into(), 400),
+        ("GET /health HTTP/1.1\r\nbad field\r\n\r\n".into(), 400),
+        (post("Content-Length: -1\r\n"), 400),
+        (post("Content-Length: x\r\n"), 400),
+        (post("Content-Length: 99999999999999999999999\r\n"), 400),
+        (post("Content-Length: 1\r\nContent-Length: 2\r\n"), 400),
+        (post("Transfer-Encoding: gzip\r\n"), 400),
+        (head("GET", "/health", &format!("A: {}\r\n", "x".repeat(20_000))), 431),
+        (head("GET", "/health", &"A: b\r\n".repeat(100)), 431),
+    ];
+    for (bytes, want) in &rows {
+        let keep = bytes.replace("Connection: close\r\n", "");
+        let answer = exchange(server.address(), keep.as_bytes());
+        let start: String = bytes.chars().take(160).collect();
+        assert_eq!(status(&answer), *want, "{start:?}: {answer}");
+        assert!(answer.ends_with("\r\n\r\n"), "{start:?}: {answer}");
+    }
+    // Two lengths allow request smuggling: the chunks count, and nothing is read behind them.
+    let both = post("Content-Length: 5\r\nTransfer-Encoding: chunked\r\n") + "0\r\n\r\n";
+    let both = both.replace("Connection: close\r\n", "") + &head("GET", "/health", "");
+    let answer = exchange(server.address(), both.as_bytes());
+    assert_eq!((status(&answer), answer.matches("HTTP/1.1").count()), (400, 1), "{answer}");
+    still_answers(&server);
+}
+
 #[test]
 fn serve_malformed_requests_are_refused_with_a_reason() {
     let server = server(1, ServeOptions::default());
     let json = "Content-Type: application/json\r\n";
     let long = format!("{{\"prompt\":\"{}\"}}", "word ".repeat(600));
     let rows: Vec<(String, u16, &str)> = vec![
-        ("\r\n\r\nnonsense\r\n\r\n".into(), 400, "no HTTP request"),
-        ("GET\r\n\r\n".into(), 400, "no HTTP request"),
-        ("GET / HTTP/9.9\r\n\r\n".into(), 400, "no HTTP request"),
-        ("GET /health HTTP/1.1\r\nbad field\r\n\r\n".into(), 400, "no HTTP request"),
         (head("GET", "/", ""), 404, "there is no /"),
         (head("GET", "/v1/nothing?x=1", ""), 404, "there is no /v1/nothing"),
         (head("GET", CHAT, ""), 405, "takes POST, not GET"),
@@ -47,28 +77,6 @@ fn serve_malformed_requests_are_refused_with_a_reason() {
             "json",
         ),
         (head("POST", CHAT, json), 400, "EOF while parsing a value at line 1 column 0"),
-        (head("POST", CHAT, &format!("{json}Content-Length: -1\r\n")), 400, "content-length"),
-        (head("POST", CHAT, &format!("{json}Content-Length: x\r\n")), 400, "content-length"),
-        (
-            head("POST", CHAT, &format!("{json}Content-Length: 1\r\nContent-Length: 2\r\n")),
-            400,
-            "content-length twice",
-        ),
-        (
-            head(
-                "POST",
-                CHAT,
-                &format!("{json}Content-Length: 1\r\nTransfer-Encoding: chunked\r\n"),
-            ),
-            400,
-            "both content-length and transfer-encoding",
-        ),
-        (head("POST", CHAT, &format!("{json}Transfer-Encoding: gzip\r\n")), 501, "gzip"),
-        (
-            head("POST", CHAT, &format!("{json}Content-Length: 99999999999999999999999\r\n")),
-            413,
-            "body",
-        ),
         (head("POST", CHAT, &format!("{json}Content-Length: 1048577\r\n")), 413, "1048576"),
         (
             head("POST", CHAT, &format!("{json}Transfer-Encoding: chunked\r\n")) + "zz\r\n",
@@ -76,13 +84,12 @@ fn serve_malformed_requests_are_refused_with_a_reason() {
             "chunk",
         ),
         (
-            head("POST", CHAT, &format!("{json}Transfer-Encoding: chunked\r\n")) + "ffffffff\r\n",
+            head("POST", CHAT, &format!("{json}Transfer-Encoding: chunked\r\n"))
+                + &format!("{:x}\r\n{}\r\n0\r\n\r\n", 1_048_577, "x".repeat(1_048_577)),
             413,
             "1048576",
         ),
         (head("POST", CHAT, &format!("{json}Expect: magic\r\n")), 417, "magic"),
-        (head("GET", "/health", &format!("A: {}\r\n", "x".repeat(20_000))), 431, "16384"),
-        (head("GET", "/health", &"A: b\r\n".repeat(100)), 431, "64"),
         (request(CHAT, "{\"messages\": [}"), 400, "line 1 column 15"),
         (request(CHAT, "nonsense"), 400, "line 1 column 2"),
         (request(CHAT, "{\"messages\":[],\"x\":1}"), 400, "messages"),
@@ -148,9 +155,10 @@ fn serve_slow_and_half_open_clients_delay_no_other() {
     let mut half = TcpStream::connect(server.address()).unwrap();
     half.write_all(&whole.as_bytes()[..whole.len() - 5]).unwrap();
     half.shutdown(Shutdown::Write).unwrap();
-    let mut answer = Vec::new();
-    half.read_to_end(&mut answer).unwrap();
-    assert!(answer.is_empty());
+    let mut answer = String::new();
+    half.read_to_string(&mut answer).unwrap();
+    assert_eq!(status(&answer), 400, "{answer}");
+    assert!(answer.contains("the body cannot be read"), "{answer}");
     still_answers(&server);
 }
 
