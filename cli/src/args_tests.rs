@@ -179,6 +179,12 @@ fn wrong_values_are_usage_errors_that_say_what_is_right() {
         let all = ["warploom", "serve", "-m", "m.gguf", "--timeout", seconds];
         assert_eq!(Cli::read(all).unwrap_err().kind(), ErrorKind::ValueValidation);
     }
+    #[cfg(feature = "serve")]
+    for one in ["--tls-cert", "--tls-key"] {
+        let error = Cli::read(["warploom", "serve", one, "x.pem"]).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::MissingRequiredArgument);
+        assert!(error.to_string().contains("--tls-"), "{error}");
+    }
     let error = Cli::read(["warploom", "sing"]).unwrap_err();
     assert_eq!((error.kind(), error.exit_code()), (ErrorKind::InvalidSubcommand, 2));
     let error = Cli::read(["warploom", "bench", "--help"]).unwrap_err();

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use warploom_llm::Embedder;
-use warploom_serve::{Limits, ServeOptions, Server};
+use warploom_serve::{Limits, ServeOptions, Server, Tls};
 
 /// Interval at which signals are checked.
 const LOOK: Duration = Duration::from_millis(50);
@@ -27,6 +27,12 @@ pub(crate) fn run(args: &ServeArgs) -> anyhow::Result<Exit> {
             .and_then(|_| flag::register(signal, at_once.clone()))
             .context("cannot listen for signals")?;
     }
+    // Before the model is read, which takes longer.
+    let tls = match (&args.tls_cert, &args.tls_key) {
+        (Some(certificate), Some(key)) => Some(Tls::open(certificate, key)?),
+        _ => None,
+    };
+    let scheme = if tls.is_some() { "https" } else { "http" };
     let (model, runtime) = engine::open_both(&args.place)?;
     tell(&runtime.startup_line());
     let variable = warploom_core::config::var(&warploom_core::config::API_KEY);
@@ -40,6 +46,7 @@ pub(crate) fn run(args: &ServeArgs) -> anyhow::Result<Exit> {
     let device = runtime.device().profile().id();
     let options = ServeOptions::default()
         .address(SocketAddr::new(args.host, args.port))
+        .tls(tls)
         .model(args.alias.clone())
         .api_key(api_key)
         .cors_origin(args.cors_origin.clone())
@@ -69,7 +76,7 @@ pub(crate) fn run(args: &ServeArgs) -> anyhow::Result<Exit> {
     drop(progress);
     at_once.store(false, Ordering::Relaxed);
     let (name, address) = (server.model(), server.address());
-    tell(&format!("{name} on {device}: {what}; http://{address}/v1"));
+    tell(&format!("{name} on {device}: {what}; {scheme}://{address}/v1"));
     while !ending.load(Ordering::Relaxed) {
         std::thread::sleep(LOOK);
         if !server.is_alive() {

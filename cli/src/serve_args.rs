@@ -4,6 +4,7 @@ use crate::args::{Choice, Place, at_least_one};
 use clap::Args;
 use clap::builder::RangedU64ValueParser;
 use std::net::IpAddr;
+use std::path::PathBuf;
 
 #[derive(Debug, Args)]
 #[command(after_help = "\
@@ -11,12 +12,14 @@ Examples:
   warploom serve
   warploom serve -m model.gguf --parallel 16 --context 2048 --port 9000
   warploom serve -m org/name:Q4_K_M --host 0.0.0.0 --api-key SECRET
+  warploom serve --host 0.0.0.0 --port 8443 --tls-cert cert.pem --tls-key key.pem
   curl http://127.0.0.1:8080/v1/chat/completions -H 'Content-Type: application/json' \\
     -d '{\"messages\": [{\"role\": \"user\", \"content\": \"Hello!\"}], \"stream\": true}'
 
 The base URL for OpenAI clients is http://127.0.0.1:8080/v1. Paths: /health, /v1/models,
 /v1/chat/completions, /v1/completions, /tokenize, /detokenize, /props, and /metrics in Prometheus'
-format; HEAD works like GET, and request bodies may be gzip-compressed. A request with an
+format; HEAD works like GET, and request bodies may be gzip-compressed. With --tls-cert and
+--tls-key the URL begins with https. Clients may use HTTP/1.1 or HTTP/2. A request with an
 unsupported field is rejected with an error that names it, unless the value has no effect. In
 messages, the server reads role, content, tool_calls and reasoning_content, and in tool messages
 also tool_call_id and name; it rejects fields with other kinds of content (images, audio, files) or
@@ -55,9 +58,15 @@ pub(crate) struct ServeArgs {
     /// Maximum number of queued requests; further ones are answered with status 429
     #[arg(long, value_name = "N", default_value = "128", value_parser = at_least_one)]
     pub(crate) queue: usize,
-    /// Maximum number of open connections
-    #[arg(long, value_name = "N", default_value = "256", value_parser = at_least_one)]
+    /// Maximum number of open connections, each of which is an open file (see ulimit -n)
+    #[arg(long, value_name = "N", default_value = "10000", value_parser = at_least_one)]
     pub(crate) connections: usize,
+    /// PEM file with the certificate for TLS, followed by those of its issuers
+    #[arg(long, value_name = "FILE", requires = "tls_key")]
+    pub(crate) tls_cert: Option<PathBuf>,
+    /// PEM file with the private key of the certificate
+    #[arg(long, value_name = "FILE", requires = "tls_cert")]
+    pub(crate) tls_key: Option<PathBuf>,
     /// Model name shown to clients (default: the file's name without extension)
     #[arg(long, value_name = "NAME")]
     pub(crate) alias: Option<String>,

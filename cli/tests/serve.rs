@@ -80,6 +80,14 @@ fn serve_warns_of_strangers_and_refuses_an_address_in_use() {
     signal(&child, "-TERM");
     assert_eq!(child.wait().unwrap().code(), Some(0));
 
+    // A certificate that cannot be used is an error before the model is read.
+    let missing = ["--tls-cert", "no-such-cert.pem", "--tls-key", "no-such-key.pem"];
+    let (mut child, mut error) = serve("0", &missing);
+    let mut text = String::new();
+    error.read_to_string(&mut text).unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(1));
+    assert!(text.contains("cannot read no-such-cert.pem"), "{text}");
+
     let (mut child, mut stderr) = serve("0", &["--host", "0.0.0.0", "--api-key", "s3cret"]);
     let lines = startup_lines(&mut stderr);
     assert!(!lines.contains("warning") && !lines.contains("s3cret"), "{lines}");
