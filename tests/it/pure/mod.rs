@@ -36,6 +36,7 @@ pub(crate) mod semantics_kernels;
 pub(crate) mod semantics_numbers;
 pub(crate) mod serve;
 mod serve_hostile;
+mod serve_http;
 mod serve_structure;
 pub(crate) mod shaders;
 mod shaders_fused;

@@ -13,7 +13,7 @@ use warploom_serve::{ServeOptions, Server};
 
 use crate::plans::embedded;
 
-fn session(sequences: usize) -> Session {
+pub(crate) fn session(sequences: usize) -> Session {
     session_of(sequences, 256)
 }
 
@@ -105,10 +105,10 @@ pub(crate) fn events(answer: &str) -> Vec<serde_json::Value> {
     data.iter().map(|event| serde_json::from_str(event).unwrap()).collect()
 }
 
-const STORY: &str = "Once upon a time";
+pub(crate) const STORY: &str = "Once upon a time";
 
 /// The library's own text.
-fn generated(prompt: &str, max_tokens: usize) -> String {
+pub(crate) fn generated(prompt: &str, max_tokens: usize) -> String {
     let options = GenerateOptions::default()
         .max_tokens(max_tokens)
         .sampling(Sampling::greedy())
@@ -229,7 +229,7 @@ fn begun(address: SocketAddr) -> BufReader<TcpStream> {
 }
 
 /// Waits until this many requests run.
-fn until_running(address: SocketAddr, count: u64) {
+pub(crate) fn until_running(address: SocketAddr, count: u64) {
     let begin = Instant::now();
     while health(address)["running"] != count {
         assert!(begin.elapsed() < Duration::from_secs(20), "{}", health(address));
