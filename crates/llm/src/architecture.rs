@@ -58,6 +58,12 @@ pub struct Architecture {
     pub rotated: Rotated,
     /// Whether `attn_q` also computes a gate of the result of attention, head by head.
     pub gated_attention: bool,
+    /// Default bound of the attention scores (soft cap), for files without `attn_logit_softcapping`;
+    /// `None` if scores have none.
+    pub score_cap: Option<f64>,
+    /// Default bound of the logits, for files without `final_logit_softcapping`, 0 for no bound;
+    /// `None` if logits have none.
+    pub logit_cap: Option<f64>,
     /// Whether each head has a sink, which takes part in the sum of its weights: `attn_sinks`.
     pub has_sinks: bool,
     /// Whether YaRN rounds the pairs at its borders, for files that do not say so.
@@ -68,6 +74,9 @@ pub struct Architecture {
     pub experts: Option<Routing>,
     /// Which layers use sliding-window attention.
     pub windows: Windows,
+    /// Default size of the window, in keys, for files without `attention.sliding_window`; `None` if
+    /// such a file has no window.
+    pub default_window: Option<u32>,
     /// Default base of the rotary frequencies of sliding-window layers, for files without
     /// `rope.freq_base_swa`; `None` if all layers use the same frequencies.
     pub local_rope_base: Option<f64>,
@@ -216,11 +225,14 @@ const PLAIN: Architecture = Architecture {
     has_scales: false,
     rotated: Rotated::All,
     gated_attention: false,
+    score_cap: None,
+    logit_cap: None,
     has_sinks: false,
     rounds_yarn: true,
     delta_nets: false,
     experts: None,
     windows: Windows::None,
+    default_window: None,
     local_rope_base: None,
     scales_by_width: None,
 };
@@ -243,7 +255,7 @@ const QWEN35: Architecture = Architecture {
 };
 
 /// Every supported architecture.
-static ALL: [Architecture; 21] = [
+static ALL: [Architecture; 22] = [
     Architecture::LLAMA,
     Architecture { name: "qwen2", biases: &["attn_q", "attn_k", "attn_v"], ..PLAIN },
     Architecture { name: "qwen3", head_norms: HeadNorms::Each, ..PLAIN },
@@ -257,6 +269,19 @@ static ALL: [Architecture; 21] = [
         local_rope_base: Some(10_000.0),
         // The 27-billion-parameter model.
         scales_by_width: Some(62),
+        ..PLAIN
+    },
+    Architecture {
+        name: "gemma2",
+        post_norms: true,
+        activation: Activation::GeluTanh,
+        scales_embedding: true,
+        score_cap: Some(50.0),
+        logit_cap: Some(30.0),
+        windows: Windows::AllBut(2),
+        default_window: Some(4096),
+        // The 27-billion-parameter model.
+        scales_by_width: Some(46),
         ..PLAIN
     },
     Architecture {

@@ -61,6 +61,10 @@ pub struct Config {
     /// Scale of the attention scores without YaRN's magnitude factor; [`Config::scale`] includes
     /// it.
     pub attention_scale: f32,
+    /// Bound of the attention scores (soft cap), if there is one.
+    pub score_cap: Option<f32>,
+    /// Bound of the logits (soft cap), if there is one.
+    pub logit_cap: Option<f32>,
     /// Sliding-window attention, if any.
     pub window: Option<Window>,
     /// Base of the rotary frequencies.
@@ -219,6 +223,8 @@ impl Config {
             pooling: keys.pooling()?,
             norm_epsilon: norm_epsilon as f32,
             attention_scale: scale as f32,
+            score_cap: keys.soft_cap("attn_logit_softcapping", architecture.score_cap)?,
+            logit_cap: keys.soft_cap("final_logit_softcapping", architecture.logit_cap)?,
             window: keys.window(context)?,
             rope_base: keys.number("rope.freq_base", Some(10_000.0), 1.0, 1e15)?,
             local_rope_base: match architecture.local_rope_base {

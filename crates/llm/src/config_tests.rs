@@ -92,6 +92,30 @@ fn windows_and_bases_are_those_of_the_layer() {
 }
 
 #[test]
+fn soft_caps_and_windows_of_gemma2_are_read_or_refused() {
+    let gemma = config_of("gemma2", &[("context_length", Integer(8192))]).unwrap();
+    assert_eq!((gemma.score_cap, gemma.logit_cap), (Some(50.0), Some(30.0)));
+    assert_eq!([0, 1, 2].map(|layer| gemma.window(layer)), [Some(4096), None, Some(4096)]);
+    let caps = [("attn_logit_softcapping", Float(2.0)), ("final_logit_softcapping", Float(5.0))];
+    let gemma = config_of("gemma2", &caps).unwrap();
+    assert_eq!((gemma.score_cap, gemma.logit_cap), (Some(2.0), Some(5.0)));
+    for (key, value, words) in [
+        ("attn_logit_softcapping", Float(0.0), "0, must be above 0"),
+        ("attn_logit_softcapping", Float(f32::NAN), "NaN, must be above 0"),
+        ("final_logit_softcapping", Float(-1.0), "-1, must be above 0"),
+        ("final_logit_softcapping", Float(f32::INFINITY), "inf, must be above 0"),
+        ("attention.sliding_window", Integer(0), "0, must be from 1"),
+    ] {
+        let error = config_of("gemma2", &[(key, value)]).unwrap_err();
+        let text = error.to_string();
+        assert!(error.is_bad_file(), "{text}");
+        for part in ["test.gguf", &format!("gemma2.{key}"), words] {
+            assert!(text.contains(part), "{text:?} lacks {part:?}");
+        }
+    }
+}
+
+#[test]
 fn the_largest_gemma_scales_by_its_width() {
     let wide = ("attention.key_length", Integer(32));
     let scale = |layers| {
@@ -166,6 +190,8 @@ fn a_valid_file_is_read_with_its_defaults() {
         pooling: Pooling::Last,
         norm_epsilon: 1e-5,
         attention_scale: 0.25,
+        score_cap: None,
+        logit_cap: None,
         window: None,
         rope_base: 10_000.0,
         local_rope_base: None,
@@ -270,7 +296,7 @@ fn what_is_not_known_is_unsupported_and_the_known_is_listed() {
         (
             "general.architecture",
             Text("mamba"),
-            "known: llama, qwen2, qwen3, gemma3, phi3, qwen3moe",
+            "known: llama, qwen2, qwen3, gemma3, gemma2, phi3, qwen3moe",
         ),
         ("llama.rope.scaling.type", Text("longrope"), "known: none, linear, llama3, yarn"),
         ("llama.expert_count", Integer(8), "8 experts"),

@@ -14,9 +14,10 @@ impl Keys<'_> {
     pub(super) fn window(&self, context: usize) -> Result<Option<Window>> {
         let name = "attention.sliding_window";
         // Files without a window have 0 or no key.
-        let size = match self.file.find_u64(&self.key(name))? {
-            None | Some(0) => return Ok(None),
-            Some(_) => self.count(name, MAX_CONTEXT)?,
+        let size = match (self.file.find_u64(&self.key(name))?, self.architecture.default_window) {
+            (None, Some(size)) => size as usize,
+            (None, None) | (Some(0), None) => return Ok(None),
+            _ => self.count(name, MAX_CONTEXT)?,
         };
         if size >= context {
             return Ok(None);
@@ -32,6 +33,16 @@ impl Keys<'_> {
             }
         };
         Ok(Some(Window { size: size as u32, period }))
+    }
+
+    /// Reads a soft cap, if the architecture has it; 0 as its default is none.
+    pub(super) fn soft_cap(&self, name: &str, default: Option<f64>) -> Result<Option<f32>> {
+        let Some(default) = default else { return Ok(None) };
+        let given = self.file.find_f32(&self.key(name))?;
+        if given.is_none() && default == 0.0 {
+            return Ok(None);
+        }
+        self.number(name, Some(default), 0.0, 1e6).map(|cap| Some(cap as f32))
     }
 
     /// Returns the factor of the embedding, that of what each layer adds, and the divisor of the
@@ -92,7 +103,12 @@ impl Keys<'_> {
         ];
         let is_yarn = self.file.find_str(&self.key("rope.scaling.type"))? == Some("yarn");
         for (name, neutral, what) in neutral {
-            if is_yarn && name == "rope.scaling.attn_factor" {
+            let done = match name {
+                "rope.scaling.attn_factor" => is_yarn,
+                "final_logit_softcapping" => self.architecture.logit_cap.is_some(),
+                _ => self.architecture.score_cap.is_some(),
+            };
+            if done {
                 continue;
             }
             match self.file.find_f32(&self.key(name))? {

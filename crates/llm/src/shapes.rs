@@ -21,6 +21,8 @@ pub fn smollm2_135m() -> Config {
         pooling: Pooling::Last,
         norm_epsilon: 1e-5,
         attention_scale: 0.125,
+        score_cap: None,
+        logit_cap: None,
         window: None,
         rope_base: 100_000.0,
         local_rope_base: None,

@@ -125,6 +125,9 @@ impl Forward {
         let output = if self.config.tied_output { "token_embd" } else { "output" };
         let mut logits = self.product(output, &x);
         logits.iter_mut().for_each(|logit| *logit *= f64::from(self.config.logit_scale));
+        if let Some(cap) = self.config.logit_cap.map(f64::from) {
+            logits.iter_mut().for_each(|logit| *logit = cap * (*logit / cap).tanh());
+        }
         logits
     }
 
@@ -357,6 +360,9 @@ impl Forward {
             let dot = |k: &Vec<f64>| q.iter().zip(&k[at..]).map(|(a, b)| a * b).sum::<f64>();
             let scores: Vec<f64> = keys.iter().map(|k| dot(k) * scale).collect();
             let mut weights = scores;
+            if let Some(cap) = self.config.score_cap.map(f64::from) {
+                weights.iter_mut().for_each(|score| *score = cap * (*score / cap).tanh());
+            }
             // A key without a value.
             weights.extend(sinks.map(|sinks| f64::from(sinks[head])));
             softmax(&mut weights);

@@ -2,11 +2,13 @@
 logits by the Python package `transformers` in float32 on the CPU.
 
     pip install torch transformers
-    python make.py
+    python make.py          # all of them
+    python make.py NAME     # those of an architecture; the others stay as they are
 """
 
 import json
 import pathlib
+import sys
 import tempfile
 
 import numpy as np
@@ -55,6 +57,12 @@ MODELS = [
         rope_parameters=dict(
             full_attention=dict(rope_type="linear", factor=8.0, rope_theta=1e6),
             sliding_attention=dict(rope_type="default", rope_theta=1e4)))),
+    # Caps of about the size of scores and logits.
+    ("gemma2", "Gemma2", dict(
+        num_hidden_layers=4, head_dim=32, query_pre_attn_scalar=32, sliding_window=8, attn_logit_softcapping=1.5,
+        final_logit_softcapping=8.0)),
+    ("gemma2", "Gemma2", dict(
+        num_hidden_layers=2, head_dim=32, query_pre_attn_scalar=24, sliding_window=8), "scale"),
     ("phi3", "Phi3", dict(sliding_window=8, rope_parameters=dict(
         rope_type="default", rope_theta=1e4, partial_rotary_factor=0.5))),
     ("bitnet", "BitNet", dict(hidden_act="silu", tie_word_embeddings=True)),
@@ -115,9 +123,10 @@ def weight(name, shape, less_one):
 
 
 def logits(name, kind, changes, variant=None):
-    # These store the weights of norms minus 1, and have a config of their texts.
-    less_one = kind in ("Gemma3", "Qwen3_5", "Qwen3_5Moe")
-    config_of = getattr(transformers, kind + ("TextConfig" if less_one else "Config"))
+    # These store the weights of norms minus 1.
+    less_one = kind in ("Gemma2", "Gemma3", "Qwen3_5", "Qwen3_5Moe")
+    # Models that also read pictures have a config of their texts.
+    config_of = getattr(transformers, kind + "TextConfig", None) or getattr(transformers, kind + "Config")
     model_of = getattr(transformers, kind + "ForCausalLM")
     config = config_of(**{**SIZES, **changes})
     with tempfile.TemporaryDirectory() as folder, torch.no_grad():
@@ -139,6 +148,15 @@ def logits(name, kind, changes, variant=None):
     return dict(name=name, **own, config=text, tensors=tensors, logits=[[round(v, 6) for v in o] for o in out])
 
 
-out = {"prompts": PROMPTS, "models": [logits(*m) for m in MODELS]}
+file = pathlib.Path(__file__).with_name("models.json")
+names = sys.argv[1:]
+stored = {(m["name"], m.get("variant")): m for m in json.loads(file.read_text())["models"]} if names else {}
+
+
+def row(name, kind, changes, variant=None):
+    return stored[name, variant] if names and name not in names else logits(name, kind, changes, variant)
+
+
+out = {"prompts": PROMPTS, "models": [row(*m) for m in MODELS]}
 text = json.dumps(out, separators=(",", ":")).replace('{"name"', '\n{"name"').replace('"tensors"', '\n"tensors"').replace('"logits"', '\n"logits"')
-pathlib.Path(__file__).with_name("models.json").write_text(text + "\n")
+file.write_text(text + "\n")

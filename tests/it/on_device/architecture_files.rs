@@ -98,7 +98,7 @@ fn gguf_name(architecture: &str, source: &str) -> String {
             let part = match (architecture, part) {
                 (_, "input_layernorm") => "attn_norm",
                 (
-                    "gemma3" | "olmo2" | "exaone4" | "seed_oss" | "qwen35" | "qwen35moe"
+                    "gemma2" | "gemma3" | "olmo2" | "exaone4" | "seed_oss" | "qwen35" | "qwen35moe"
                     | "gpt-oss" | "glm4moe",
                     "post_attention_layernorm",
                 ) => "post_attention_norm",
@@ -207,7 +207,7 @@ fn is_interleaved(arch: &str) -> bool {
 
 /// Whether files of this architecture store the weights of norms minus 1.
 fn is_less_one(arch: &str) -> bool {
-    matches!(arch, "gemma3" | "qwen35" | "qwen35moe")
+    matches!(arch, "gemma2" | "gemma3" | "qwen35" | "qwen35moe")
 }
 
 /// A tensor of a gated delta net as llama.cpp's converter writes it: value heads in the order in
@@ -345,7 +345,9 @@ pub(super) fn gguf_bytes(model: &Json) -> Vec<u8> {
         });
         file = file.key(&key("rope.dimension_count"), Meta::U32((head as f64 * part) as u32));
     }
-    let factors: [(&str, &str); 5] = [
+    let factors: [(&str, &str); 7] = [
+        ("attn_logit_softcapping", "attn_logit_softcapping"),
+        ("final_logit_softcapping", "final_logit_softcapping"),
         ("embedding_scale", "embedding_multiplier"),
         ("residual_scale", "residual_multiplier"),
         ("attention.scale", "attention_multiplier"),

@@ -160,6 +160,7 @@ fn what_differs_between_architectures_costs_no_more_than_it_must() {
         ("llama", 6),
         ("qwen2", 6),
         ("qwen3", 10),
+        ("gemma2", 8),
         ("gemma3", 12),
         ("phi3", 6),
         ("bitnet", 6),

@@ -138,7 +138,8 @@ impl Builder<'_> {
             false => None,
         };
         let mode = ComputeMode::F32;
-        let op = Op::Attention { scale, causal, window, past, mode, sinks: sinks.is_some() };
+        let (soft_cap, sunk) = (config.score_cap, sinks.is_some());
+        let op = Op::Attention { scale, causal, window, past, mode, sinks: sunk, soft_cap };
         let operands: Vec<NodeId> = [q, k, v].into_iter().chain(spans).chain(sinks).collect();
         let a = self.add(format!("blk.{layer}.attention"), op, &operands)?; // [s, h, e]
         let shape = [self.tokens.clone(), (config.heads * config.head_dim).into()];

@@ -18,7 +18,7 @@ pub(super) use encoder::{graph as encoder, has_types, has_windows};
 use super::config::{Architecture, Config, Norm};
 use super::rope::{LOCAL_ROPE_FREQUENCIES, ROPE_FREQUENCIES};
 use super::weights::{self, Need, Weight};
-use warploom::graph::{BinaryOp, Graph, NodeId, Op};
+use warploom::graph::{BinaryOp, Graph, NodeId, Op, UnaryOp};
 use warploom::{Error, Result};
 use warploom_core::base::{DType, Dim, Format, Shape, Symbol};
 use warploom_core::sampling::SampleParams;
@@ -226,6 +226,7 @@ pub(super) fn decoder(
         false => b.product("output", x)?,                        // [1, v]
     };
     let logits = b.scaled("logit_scale", logits, config.logit_scale)?; // [1, v]
+    let logits = b.capped(logits)?; // [1, v]
     if !output.is_token() {
         b.graph.output("logits", logits)?;
         return Ok(b.graph);
@@ -410,6 +411,14 @@ impl Builder<'_> {
         }
         let factor = self.graph.constant_f32(Shape::new([1u64]), &[factor]); // [1]
         self.add(label, Op::Binary(BinaryOp::Mul), &[x, factor])
+    }
+
+    /// Bounds the logits, `c * tanh(x / c)`, if they have a soft cap `c`.
+    fn capped(&mut self, x: NodeId) -> Result<NodeId> {
+        let Some(cap) = self.config.logit_cap else { return Ok(x) };
+        let x = self.scaled("logit_cap", x, 1.0 / cap)?;
+        let x = self.add("logit_tanh", Op::Unary(UnaryOp::Tanh), &[x])?;
+        self.scaled("logit_capped", x, cap)
     }
 
     fn linear(&mut self, layer: usize, name: &str, x: NodeId) -> Result<NodeId> {

@@ -9,7 +9,7 @@ use serde_json::Value as Json;
 
 use super::names::{self, Names};
 use super::pooling;
-use crate::architecture::{Norm, Rotated, Windows};
+use crate::architecture::{Architecture, Norm, Rotated, Windows};
 use warploom::{Error, Result};
 use warploom_models::gguf::{Value, Writer};
 
@@ -277,6 +277,7 @@ impl Config {
         let names = self.names().map_err(|e| e.context(&name))?;
         let arch = names.architecture;
         let architecture = names.architecture()?;
+        self.refuse_caps(architecture).map_err(|e| e.context(&name))?;
         to.key("general.architecture", Value::String(arch))?;
         if let Some(name) = folder.file_name().and_then(|name| name.to_str()) {
             to.key("general.name", Value::String(name))?;
@@ -335,6 +336,8 @@ impl Config {
             ("residual_scale", self.residual_multiplier),
             ("attention.scale", self.attention_multiplier),
             ("logit_scale", self.logits_scaling),
+            ("attn_logit_softcapping", self.attn_logit_softcapping),
+            ("final_logit_softcapping", self.final_logit_softcapping),
         ];
         for (key, factor) in factors {
             factor.map_or(Ok(()), |factor| number(key, factor))?;
@@ -406,11 +409,24 @@ impl Config {
         Ok((pattern > 1).then_some((size, Some(pattern))))
     }
 
+    /// Refuses soft caps that the architecture does not have.
+    fn refuse_caps(&self, architecture: &Architecture) -> Result<()> {
+        let caps = [
+            ("final_logit_softcapping", self.final_logit_softcapping, architecture.logit_cap),
+            ("attn_logit_softcapping", self.attn_logit_softcapping, architecture.score_cap),
+        ];
+        let refused = caps
+            .iter()
+            .find(|(_, given, ours)| ours.is_none() && given.is_some_and(|cap| cap != 0.0));
+        match refused {
+            Some((field, ..)) => Err(Error::unsupported(format!("{field} is not supported"))),
+            None => Ok(()),
+        }
+    }
+
     /// Refuses variants of the supported models whose network or storage differs.
     fn refuse_what_is_not_done(&self) -> Result<()> {
         let not_done = [
-            ("final_logit_softcapping", self.final_logit_softcapping.is_some_and(|n| n != 0.0)),
-            ("attn_logit_softcapping", self.attn_logit_softcapping.is_some_and(|n| n != 0.0)),
             ("mlp_only_layers", !self.mlp_only_layers.is_empty()),
             ("decoder_sparse_step", self.decoder_sparse_step.is_some_and(|n| n != 1)),
             ("use_bidirectional_attention", self.use_bidirectional_attention == Some(true)),

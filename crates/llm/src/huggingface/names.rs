@@ -61,7 +61,7 @@ const PLAIN: Names = Names {
     own: &[],
 };
 
-static ALL: [Names; 19] = [
+static ALL: [Names; 20] = [
     Names { model_type: "llama", architecture: "llama", windows: false, ..PLAIN },
     // Llama's network, with a window in some models.
     Names { model_type: "mistral", architecture: "llama", ..PLAIN },
@@ -74,13 +74,16 @@ static ALL: [Names; 19] = [
         rope_theta: 1e6,
         tied: true,
         norms_less_one: true,
-        own: &[
-            HEAD_NORMS[0],
-            HEAD_NORMS[1],
-            ("post_attention_layernorm", "post_attention_norm"),
-            ("pre_feedforward_layernorm", "ffn_norm"),
-            ("post_feedforward_layernorm", "post_ffw_norm"),
-        ],
+        own: &[HEAD_NORMS[0], HEAD_NORMS[1], NORMS_AROUND[0], NORMS_AROUND[1], NORMS_AROUND[2]],
+        ..PLAIN
+    },
+    Names {
+        model_type: "gemma2",
+        activation: "gelu_pytorch_tanh",
+        architecture: "gemma2",
+        tied: true,
+        norms_less_one: true,
+        own: &NORMS_AROUND,
         ..PLAIN
     },
     Names {
@@ -213,6 +216,12 @@ const NORMS_AFTER: [(&str, &str); 4] = [
     HEAD_NORMS[0],
     HEAD_NORMS[1],
     ("post_attention_layernorm", "post_attention_norm"),
+    ("post_feedforward_layernorm", "post_ffw_norm"),
+];
+/// Names of norms after attention, and before and after the feed-forward network.
+const NORMS_AROUND: [(&str, &str); 3] = [
+    ("post_attention_layernorm", "post_attention_norm"),
+    ("pre_feedforward_layernorm", "ffn_norm"),
     ("post_feedforward_layernorm", "post_ffw_norm"),
 ];
 const HEAD_NORMS: [(&str, &str); 2] =
