@@ -80,6 +80,13 @@ pub struct Architecture {
     /// Default base of the rotary frequencies of sliding-window layers, for files without
     /// `rope.freq_base_swa`; `None` if all layers use the same frequencies.
     pub local_rope_base: Option<f64>,
+    /// What is put before a text that is a query, and before one that is searched, in models that make
+    /// vectors of texts; `None` if nothing is known.
+    pub prompts: Option<[&'static str; 2]>,
+    /// Whether a reranker of this architecture answers yes or no, after a text that asks for it.
+    pub answers: bool,
+    /// Whether dense layers may follow the vector of a text: `dense_2`, `dense_3`.
+    pub dense: bool,
     /// Layer count of the one model size in which attention scores are scaled by
     /// `1 / sqrt(width / heads)` instead of `1 / sqrt(head size)`, unless the file has
     /// `attention.scale`.
@@ -234,6 +241,9 @@ const PLAIN: Architecture = Architecture {
     windows: Windows::None,
     default_window: None,
     local_rope_base: None,
+    prompts: None,
+    answers: false,
+    dense: false,
     scales_by_width: None,
 };
 
@@ -254,23 +264,35 @@ const QWEN35: Architecture = Architecture {
     ..PLAIN
 };
 
+/// What is put before queries of models that the authors of Qwen 3 made for vectors.
+const QWEN3_QUERY: &str = "Instruct: Given a web search query, retrieve relevant passages that answer \
+                           the query\nQuery:";
+
+/// Gemma 3, and its encoder but for what makes it one.
+const GEMMA3: Architecture = Architecture {
+    name: "gemma3",
+    head_norms: HeadNorms::Each,
+    post_norms: true,
+    activation: Activation::GeluTanh,
+    scales_embedding: true,
+    windows: Windows::AllBut(6),
+    local_rope_base: Some(10_000.0),
+    ..PLAIN
+};
+
 /// Every supported architecture.
-static ALL: [Architecture; 22] = [
+static ALL: [Architecture; 23] = [
     Architecture::LLAMA,
     Architecture { name: "qwen2", biases: &["attn_q", "attn_k", "attn_v"], ..PLAIN },
-    Architecture { name: "qwen3", head_norms: HeadNorms::Each, ..PLAIN },
     Architecture {
-        name: "gemma3",
+        name: "qwen3",
         head_norms: HeadNorms::Each,
-        post_norms: true,
-        activation: Activation::GeluTanh,
-        scales_embedding: true,
-        windows: Windows::AllBut(6),
-        local_rope_base: Some(10_000.0),
-        // The 27-billion-parameter model.
-        scales_by_width: Some(62),
+        prompts: Some([QWEN3_QUERY, ""]),
+        answers: true,
         ..PLAIN
     },
+    // The 27-billion-parameter model has 62 layers.
+    Architecture { scales_by_width: Some(62), ..GEMMA3 },
     Architecture {
         name: "gemma2",
         post_norms: true,
@@ -376,6 +398,13 @@ static ALL: [Architecture; 22] = [
         activation: Activation::Gelu,
         rotated: Rotated::None,
         ..PLAIN
+    },
+    Architecture {
+        name: "gemma-embedding",
+        encodes: true,
+        prompts: Some(["task: search result | query: ", "title: none | text: "]),
+        dense: true,
+        ..GEMMA3
     },
     Architecture {
         name: "nomic-bert",

@@ -56,6 +56,8 @@ pub struct Config {
     pub token_types: usize,
     /// How the hidden states of a text become one vector.
     pub pooling: Pooling,
+    /// Numbers of results and of operands of the dense layers that follow the vector of a text.
+    pub dense: Vec<[usize; 2]>,
     /// Epsilon of the norms: added to the mean square, or to the variance, before its root is taken.
     pub norm_epsilon: f32,
     /// Scale of the attention scores without YaRN's magnitude factor; [`Config::scale`] includes
@@ -221,6 +223,7 @@ impl Config {
             vocabulary: keys.vocabulary(width)?,
             token_types: keys.token_types(width)?,
             pooling: keys.pooling()?,
+            dense: keys.dense(width)?,
             norm_epsilon: norm_epsilon as f32,
             attention_scale: scale as f32,
             score_cap: keys.soft_cap("attn_logit_softcapping", architecture.score_cap)?,
@@ -445,4 +448,4 @@ impl Keys<'_> {
 
 #[cfg(test)]
 #[path = "config_tests.rs"]
-mod tests;
+pub(crate) mod tests;

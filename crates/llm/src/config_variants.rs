@@ -1,6 +1,8 @@
 //! Reads what only some architectures have, and refuses what none of them computes.
 
-use super::config::{EmbeddingParts, Keys, MAX_CONTEXT, MAX_LAYERS, Rotated, Window, Windows};
+use super::config::{
+    EmbeddingParts, Keys, MAX_CONTEXT, MAX_LAYERS, MAX_WIDTH, Rotated, Window, Windows,
+};
 use warploom::{Error, Result};
 
 /// Maximum number of token types; BERT has 2.
@@ -19,7 +21,9 @@ impl Keys<'_> {
             (None, None) | (Some(0), None) => return Ok(None),
             _ => self.count(name, MAX_CONTEXT)?,
         };
-        if size >= context {
+        // Tokens of an encoder see half of the window on both sides.
+        let reach = if self.architecture.encodes { size / 2 + 1 } else { size };
+        if reach >= context {
             return Ok(None);
         }
         let period = match self.architecture.windows {
@@ -75,6 +79,25 @@ impl Keys<'_> {
                 self.file.name()
             ))),
         }
+    }
+
+    /// Reads the sizes of the dense layers after the vector of a text, `[results, operands]` each.
+    pub(super) fn dense(&self, width: usize) -> Result<Vec<[usize; 2]>> {
+        let mut layers: Vec<[usize; 2]> = Vec::new();
+        if !self.architecture.dense {
+            return Ok(layers);
+        }
+        for layer in ["dense_2", "dense_3"] {
+            let (inner, outer) = (format!("{layer}_feat_in"), format!("{layer}_feat_out"));
+            let Some(operands) = self.find_count(&inner, MAX_WIDTH)? else { break };
+            let before = layers.last().map_or(width, |[results, _]| *results);
+            if operands != before {
+                let what = format!("{operands}, but the vector before it has {before} elements");
+                return Err(self.bad(&inner, what));
+            }
+            layers.push([self.count(&outer, MAX_WIDTH)?, operands]);
+        }
+        Ok(layers)
     }
 
     /// Returns which layers do not rotate queries and keys, as [`Config::unrotated_period`] has it.
@@ -133,3 +156,7 @@ impl Keys<'_> {
         }
     }
 }
+
+#[cfg(test)]
+#[path = "config_variants_tests.rs"]
+mod tests;

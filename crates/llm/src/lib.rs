@@ -89,6 +89,7 @@ mod planner;
 mod pooling;
 mod pretokenizer;
 mod prewarm;
+mod prompts;
 #[cfg(not(target_arch = "wasm32"))]
 pub mod quantize;
 mod recovery;
@@ -129,6 +130,7 @@ pub use embedder::{Embedder, EmbedderBuilder, cosine};
 pub use generate::{Event, Finish, GenerateOptions, Generated, OnEvent};
 pub use model::Model;
 pub use perplexity::{OnWindow, Perplexity, PerplexityOptions};
+pub use prompts::TextKind;
 pub use recovery::{OnRecovery, Recovered, Recovery};
 pub use sampler::{Sampler, Sampling};
 pub use session::{MAX_SEQUENCES, Session};

@@ -19,6 +19,7 @@ pub fn smollm2_135m() -> Config {
         vocabulary: 49_152,
         token_types: 0,
         pooling: Pooling::Last,
+        dense: Vec::new(),
         norm_epsilon: 1e-5,
         attention_scale: 0.125,
         score_cap: None,

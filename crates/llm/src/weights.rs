@@ -112,6 +112,9 @@ pub(super) fn table(
     if config.pooling == Pooling::Score {
         table.head(d)?;
     }
+    for (layer, [results, operands]) in (2..).zip(&config.dense) {
+        table.product(&format!("dense_{layer}"), [*results as u64, *operands as u64])?;
+    }
     if !config.tied_output {
         table.product("output", [vocabulary, d])?;
     }
@@ -203,9 +206,12 @@ impl<F: Fn(&str, &[u64], Need) -> Result<Option<Format>>> Table<'_, F> {
         Ok(())
     }
 
-    /// Adds the layers that make a score of the first token: a dense one, if there is one, and one
-    /// with one result.
+    /// Adds the layers that make a score of a token: a dense one, if there is one, and one with one
+    /// result, or with those of yes and no.
     fn head(&mut self, d: u64) -> Result<()> {
+        if self.config.architecture.answers {
+            return self.product("cls.output", [2, d]);
+        }
         if (self.stored)("cls.weight", &[d, d], Need::Optional)?.is_some() {
             self.product("cls", [d, d])?;
         }

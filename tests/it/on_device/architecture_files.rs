@@ -1,10 +1,10 @@
-//! Files of tiny models whose weights a formula gives (`tests/golden/architectures`): in GGUF as
-//! llama.cpp's converter writes them, and as a folder of `transformers`.
+//! Files of tiny models whose weights a formula gives (`tests/golden/architectures`), in GGUF as
+//! llama.cpp's converter writes them.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use serde_json::{Value as Json, json};
+use serde_json::Value as Json;
 use warploom_core::base::Format;
 use warploom_models::gguf::Gguf;
 
@@ -43,7 +43,7 @@ pub(super) fn logits(model: &Json, prompt: usize) -> Vec<f64> {
     serde_json::from_value(model["logits"][prompt].clone()).unwrap()
 }
 
-fn number(model: &Json, key: &str) -> Option<u64> {
+pub(super) fn number(model: &Json, key: &str) -> Option<u64> {
     model["config"][key].as_u64()
 }
 
@@ -88,18 +88,24 @@ pub(super) fn sources(model: &Json) -> Vec<String> {
 /// The GGUF name of a tensor.
 fn gguf_name(architecture: &str, source: &str) -> String {
     let (stem, kind) = source.rsplit_once('.').unwrap();
-    let stem = match stem {
+    // Files of models without an output matrix lack the prefix.
+    let long = match ["embed_tokens", "layers", "norm"].contains(&stem.split('.').next().unwrap()) {
+        true => format!("model.{stem}"),
+        false => stem.to_owned(),
+    };
+    let stem = match &*long {
+        "dense_2" | "dense_3" => stem.to_owned(),
         "model.embed_tokens" => "token_embd".to_owned(),
         "model.norm" => "output_norm".to_owned(),
         "lm_head" => "output".to_owned(),
         _ => {
             let (layer, part) =
-                stem.strip_prefix("model.layers.").unwrap().split_once('.').unwrap();
+                long.strip_prefix("model.layers.").unwrap().split_once('.').unwrap();
             let part = match (architecture, part) {
                 (_, "input_layernorm") => "attn_norm",
                 (
-                    "gemma2" | "gemma3" | "olmo2" | "exaone4" | "seed_oss" | "qwen35" | "qwen35moe"
-                    | "gpt-oss" | "glm4moe",
+                    "gemma2" | "gemma3" | "gemma-embedding" | "olmo2" | "exaone4" | "seed_oss"
+                    | "qwen35" | "qwen35moe" | "gpt-oss" | "glm4moe",
                     "post_attention_layernorm",
                 ) => "post_attention_norm",
                 (_, "pre_feedforward_layernorm") => "ffn_norm",
@@ -207,7 +213,7 @@ fn is_interleaved(arch: &str) -> bool {
 
 /// Whether files of this architecture store the weights of norms minus 1.
 fn is_less_one(arch: &str) -> bool {
-    matches!(arch, "gemma2" | "gemma3" | "qwen35" | "qwen35moe")
+    matches!(arch, "gemma2" | "gemma3" | "gemma-embedding" | "qwen35" | "qwen35moe")
 }
 
 /// A tensor of a gated delta net as llama.cpp's converter writes it: value heads in the order in
@@ -309,9 +315,24 @@ fn expert_keys(model: &Json, mut file: Writer) -> Writer {
 }
 
 pub(super) fn gguf_bytes(model: &Json) -> Vec<u8> {
+    gguf_with(model, &[], &[]).write().bytes
+}
+
+/// The same with more keys of the architecture, and more matrices.
+pub(super) fn gguf_with(
+    model: &Json,
+    keys: &[(&str, Meta)],
+    matrices: &[(&str, [u64; 2], Vec<f32>)],
+) -> Writer {
     let arch = name(model);
     let key = |key: &str| format!("{arch}.{key}");
     let mut file = Writer::new().key("general.architecture", Meta::Str(arch.into()));
+    for (name, value) in keys {
+        file = file.key(&key(name), value.clone());
+    }
+    for (name, shape, values) in matrices {
+        file = file.tensor(name, shape, Format::F32, values);
+    }
     for (ours, theirs) in COUNTS {
         if let Some(n) = number(model, theirs) {
             file = file.key(&key(ours), Meta::U32(n as u32));
@@ -366,12 +387,7 @@ pub(super) fn gguf_bytes(model: &Json) -> Vec<u8> {
         let factors = llama3_factors(rope, 16);
         file = file.tensor("rope_freqs.weight", &[factors.len() as u64], Format::F32, &factors);
     }
-    let vocabulary = number(model, "vocab_size").unwrap();
-    file = file
-        .key("tokenizer.ggml.model", Meta::Str("gpt2".into()))
-        .key("tokenizer.ggml.pre", Meta::Str("gpt-2".into()))
-        .key("tokenizer.ggml.tokens", Meta::strings((0..vocabulary).map(|i| format!("t{i}"))))
-        .key("tokenizer.ggml.merges", Meta::strings([""; 0]));
+    file = tokenizer_keys(model, file);
     for (name, (shape, values)) in experts(model) {
         file = file.tensor(&name, &shape, Format::F32, &values);
     }
@@ -401,7 +417,24 @@ pub(super) fn gguf_bytes(model: &Json) -> Vec<u8> {
         }
         file = file.tensor(&name, &shape, Format::F32, &values);
     }
-    file.write().bytes
+    file
+}
+
+/// Adds a byte-level tokenizer: that of the model's row, or one whose tokens are no texts.
+fn tokenizer_keys(model: &Json, file: Writer) -> Writer {
+    let count = number(model, "vocab_size").unwrap();
+    let texts = |key: &str| serde_json::from_value::<Vec<String>>(model[key].clone()).ok();
+    let tokens = texts("tokens").unwrap_or_else(|| (0..count).map(|i| format!("t{i}")).collect());
+    let kind = |token: &String| if token.starts_with("<|") { 3 } else { 1 };
+    let types: Vec<i32> = tokens.iter().map(kind).collect();
+    let file = match types.contains(&3) {
+        true => file.key("tokenizer.ggml.token_type", Meta::i32s(types)),
+        false => file,
+    };
+    file.key("tokenizer.ggml.model", Meta::Str("gpt2".into()))
+        .key("tokenizer.ggml.pre", Meta::Str("gpt-2".into()))
+        .key("tokenizer.ggml.tokens", Meta::strings(tokens))
+        .key("tokenizer.ggml.merges", Meta::strings(texts("merges").unwrap_or_default()))
 }
 
 /// YaRN's keys as llama.cpp's converter writes them, with `attn_factor` beyond 1 + ln(factor) / 10, and our
@@ -448,45 +481,4 @@ fn llama3_factors(rope: &Json, dim: u32) -> Vec<f32> {
         }
     };
     (0..dim / 2).map(one).collect()
-}
-
-/// A folder that is removed on drop.
-pub(super) struct Temporary(pub(super) PathBuf);
-
-impl Drop for Temporary {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
-}
-
-/// The folder that `transformers` would write, except for the tokenizer.
-pub(super) fn folder(model: &Json) -> Temporary {
-    let place = std::env::temp_dir();
-    let label = label(model).replace(|c: char| !c.is_ascii_alphanumeric(), "-");
-    let place = place.join(format!("warploom-arch-{label}-{}", std::process::id()));
-    std::fs::create_dir_all(&place).unwrap();
-    let write = |file: &str, bytes: &[u8]| std::fs::write(place.join(file), bytes).unwrap();
-    write("config.json", model["config"].to_string().as_bytes());
-    let vocabulary = number(model, "vocab_size").unwrap();
-    let vocab: serde_json::Map<String, Json> =
-        (0..vocabulary).map(|i| (format!("t{i}"), json!(i))).collect();
-    let tokenizer = json!({
-        "pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": false, "use_regex": true},
-        "model": {"type": "BPE", "vocab": vocab, "merges": []}
-    });
-    write("tokenizer.json", tokenizer.to_string().as_bytes());
-    let (mut header, mut data) = (serde_json::Map::new(), Vec::new());
-    for source in sources(model) {
-        let (shape, values) = tensor(model, &source);
-        let start = data.len();
-        data.extend(values.iter().flat_map(|value| value.to_le_bytes()));
-        let entry = json!({"dtype": "F32", "shape": shape, "data_offsets": [start, data.len()]});
-        header.insert(source, entry);
-    }
-    let header = serde_json::to_vec(&header).unwrap();
-    let mut bytes = (header.len() as u64).to_le_bytes().to_vec();
-    bytes.extend(header);
-    bytes.extend(data);
-    write("model.safetensors", &bytes);
-    Temporary(place)
 }

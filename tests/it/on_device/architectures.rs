@@ -14,7 +14,8 @@ use warploom_llm::config::Architecture;
 use warploom_llm::{Model, Output, Session, StepRequest};
 use warploom_models::gguf::{Access, Gguf, Value};
 
-use super::architecture_files::{folder, gguf, gguf_bytes, golden, label, logits, name, prompts};
+use super::architecture_files::{gguf, gguf_bytes, golden, label, logits, name, prompts};
+use super::architecture_folders::folder;
 use crate::gguf_writer::{Meta, Writer};
 use crate::{devices, tell};
 

@@ -185,7 +185,8 @@ const SLIDING: &str = "sliding_attention";
 impl Config {
     /// Returns the row of this model type in the table of `names`.
     pub(super) fn names(&self) -> Result<&'static Names> {
-        names::of(&self.model_type, self.hidden_act.as_deref())
+        let bidirectional = self.use_bidirectional_attention == Some(true);
+        names::of(&self.model_type, self.hidden_act.as_deref(), bidirectional)
     }
 
     pub(super) fn kv_heads(&self) -> u64 {
@@ -347,7 +348,7 @@ impl Config {
         }
         let kind = match self.is_reranker() {
             true => Some(pooling::SCORE),
-            false => pooling::read(folder)?,
+            false => pooling::read(folder, architecture.dense)?.kind,
         };
         if let Some(kind) = kind {
             to.key(&format!("{arch}.pooling_type"), Value::U32(kind))?;
@@ -429,7 +430,6 @@ impl Config {
         let not_done = [
             ("mlp_only_layers", !self.mlp_only_layers.is_empty()),
             ("decoder_sparse_step", self.decoder_sparse_step.is_some_and(|n| n != 1)),
-            ("use_bidirectional_attention", self.use_bidirectional_attention == Some(true)),
             (
                 "position_embedding_type",
                 self.position_embedding_type.as_deref().is_some_and(|kind| kind != "absolute"),
