@@ -72,6 +72,12 @@ pub struct Architecture {
     pub delta_nets: bool,
     /// The mixture of experts that replaces the feed-forward network, if there is one.
     pub experts: Option<Routing>,
+    /// Whether values are normalised, each head by itself and without a weight, and whether keys before
+    /// their norm are the values of layers without `attn_v`.
+    pub unit_values: bool,
+    /// Whether heads, the feed-forward network, and what layers keep of a text may differ from layer to
+    /// layer: keys of `layer_sizes`.
+    pub varies: bool,
     /// Which layers use sliding-window attention.
     pub windows: Windows,
     /// Default size of the window, in keys, for files without `attention.sliding_window`; `None` if
@@ -80,6 +86,9 @@ pub struct Architecture {
     /// Default base of the rotary frequencies of sliding-window layers, for files without
     /// `rope.freq_base_swa`; `None` if all layers use the same frequencies.
     pub local_rope_base: Option<f64>,
+    /// Factor of the attention scores, for files without `attention.scale`; `None` for
+    /// `1 / sqrt(head size)`.
+    pub default_scale: Option<f64>,
     /// What is put before a text that is a query, and before one that is searched, in models that make
     /// vectors of texts; `None` if nothing is known.
     pub prompts: Option<[&'static str; 2]>,
@@ -156,6 +165,9 @@ pub struct Routing {
     pub has_selection_bias: bool,
     /// Whether a network beside the experts computes every token: `ffn_up_shexp` and its kin.
     pub shared: Sharing,
+    /// Whether the feed-forward network computes every token too, each with norms of its own, and
+    /// files may have no experts.
+    pub is_beside: bool,
 }
 
 /// A network that computes every token beside a mixture of experts.
@@ -238,9 +250,12 @@ const PLAIN: Architecture = Architecture {
     rounds_yarn: true,
     delta_nets: false,
     experts: None,
+    unit_values: false,
+    varies: false,
     windows: Windows::None,
     default_window: None,
     local_rope_base: None,
+    default_scale: None,
     prompts: None,
     answers: false,
     dense: false,
@@ -253,6 +268,7 @@ const SOFTMAX: Routing = Routing {
     normalises: true,
     has_selection_bias: false,
     shared: Sharing::None,
+    is_beside: false,
 };
 
 /// What both architectures of Qwen 3.5 have in common.
@@ -281,7 +297,7 @@ const GEMMA3: Architecture = Architecture {
 };
 
 /// Every supported architecture.
-static ALL: [Architecture; 23] = [
+static ALL: [Architecture; 24] = [
     Architecture::LLAMA,
     Architecture { name: "qwen2", biases: &["attn_q", "attn_k", "attn_v"], ..PLAIN },
     Architecture {
@@ -293,6 +309,15 @@ static ALL: [Architecture; 23] = [
     },
     // The 27-billion-parameter model has 62 layers.
     Architecture { scales_by_width: Some(62), ..GEMMA3 },
+    Architecture {
+        name: "gemma4",
+        logit_cap: Some(0.0),
+        unit_values: true,
+        varies: true,
+        experts: Some(Routing { is_beside: true, ..SOFTMAX }),
+        default_scale: Some(1.0),
+        ..GEMMA3
+    },
     Architecture {
         name: "gemma2",
         post_norms: true,

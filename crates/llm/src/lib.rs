@@ -77,6 +77,8 @@ mod foreign;
 mod generate;
 #[cfg(not(target_arch = "wasm32"))]
 pub mod huggingface;
+mod layer_sizes;
+mod layer_weights;
 mod model;
 #[cfg(not(target_arch = "wasm32"))]
 mod pattern_native;

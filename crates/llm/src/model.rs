@@ -186,8 +186,10 @@ impl Model {
 
     /// Returns the KV cache bytes of one position in all layers, for this element type.
     pub fn cache_bytes_per_token(&self, dtype: DType) -> u64 {
-        let cached = (0..self.config.layers).filter(|n| self.config.delta_net_of(*n).is_none());
-        (cached.count() * 2 * self.config.kv_width()) as u64 * dtype.bytes()
+        let config = &self.config;
+        let keeps = |n: &usize| config.delta_net_of(*n).is_none() && config.keys_of(*n) == *n;
+        let widths = (0..config.layers).filter(keeps).map(|n| config.kv_width_of(n));
+        (2 * widths.sum::<usize>()) as u64 * dtype.bytes()
     }
 
     /// Returns the bytes of the recurrent states of one sequence, in all layers.

@@ -58,12 +58,18 @@ pub(super) async fn upload(on: &DeviceModel, progress: &mut OnUpload<'_>) -> Res
     let (input, output) = (DecoderInput::Tokens, DecoderOutput::Logits);
     let graph = on.model.graph_with(&on.weights, on.cache, input, output)?;
     let mut tensors = weights_of(&on.runtime, model, &on.weights, &graph, progress).await?;
-    let elements = (on.cache.rows() * model.config().kv_width()) as u64;
-    let bytes = (elements * on.cache.dtype.bytes()).next_multiple_of(4);
+    let bytes = |layer: usize| {
+        let elements = (on.cache.rows() * model.config().kv_width_of(layer)) as u64;
+        (elements * on.cache.dtype.bytes()).next_multiple_of(4)
+    };
     let mut states: Vec<(String, u64)> = Vec::new();
     for layer in 0..model.config().layers {
         match model.config().delta_net_of(layer) {
-            None => states.extend(['k', 'v'].map(|kind| (decoder::cache_name(kind, layer), bytes))),
+            None if model.config().keys_of(layer) != layer => {}
+            None => {
+                let named = |kind| (decoder::cache_name(kind, layer), bytes(layer));
+                states.extend(['k', 'v'].map(named));
+            }
             Some(net) => {
                 let names = [decoder::conv_name(layer), decoder::delta_name(layer)];
                 let size = |elements: usize| (elements * on.cache.sequences * 4) as u64;

@@ -2,6 +2,7 @@
 //! the engine: the reference for logits. `architectures` checks it against another library.
 
 mod feed_forward;
+mod layer_embedding;
 
 use std::cell::Cell;
 use std::collections::{HashMap, HashSet};
@@ -140,6 +141,7 @@ impl Forward {
         let scale = f64::from(self.config.embedding_scale);
         let residual = f64::from(self.config.residual_scale);
         let mut x: Vec<f64> = embedding.iter().map(|v| f64::from(*v) * scale).collect();
+        let of_layers = self.of_layers(token, &x);
         for layer in 0..self.config.layers {
             let name = |tensor: &str| format!("blk.{layer}.{tensor}");
             if let Some(seen) = self.seen.get_mut(layer) {
@@ -163,6 +165,7 @@ impl Forward {
             add(&mut x, &a);
             let h = self.operand(&name(&format!("{}.weight", row.ffn_norm)), &x);
             let mut y = match self.config.experts_of(layer) {
+                Some(experts) if experts.is_beside => self.beside_experts(layer, experts, &x, &h),
                 Some(experts) => self.mixture(layer, experts, &h),
                 None => self.feed_forward(layer, &h),
             };
@@ -171,6 +174,7 @@ impl Forward {
             }
             y.iter_mut().for_each(|y| *y *= residual);
             add(&mut x, &y);
+            self.add_of_layer(layer, &mut x, &of_layers);
         }
         x
     }
@@ -178,23 +182,35 @@ impl Forward {
     /// The output of every head for one more position: `[heads * head_dim]`.
     fn attention(&mut self, layer: usize, h: &[f64]) -> Vec<f64> {
         let name = |tensor: &str| format!("blk.{layer}.{tensor}");
-        let (hd, kv) = (self.config.head_dim, self.config.kv_width());
-        let (mut q, mut k, v) = if self.config.architecture.merged_qkv {
+        let (hd, kv) = (self.config.head_dim_of(layer), self.config.kv_width_of(layer));
+        let shares = self.config.keys_of(layer) != layer;
+        let (mut q, mut k, mut v) = if self.config.architecture.merged_qkv {
             let mut q = self.product(&name("attn_qkv"), h);
             let mut k = q.split_off(q.len() - 2 * kv);
             let v = k.split_off(kv);
             (q, k, v)
+        } else if shares {
+            (self.product(&name("attn_q"), h), Vec::new(), Vec::new())
         } else {
-            let [q, k, v] = ["attn_q", "attn_k", "attn_v"].map(|n| self.product(&name(n), h));
+            let [q, k] = ["attn_q", "attn_k"].map(|n| self.product(&name(n), h));
+            let is_key = !self.weights.contains_key(&name("attn_v.weight"));
+            let v = if is_key { k.clone() } else { self.product(&name("attn_v"), h) };
             (q, k, v)
         };
+        if self.config.architecture.unit_values {
+            for head in v.chunks_mut(hd) {
+                let unit = self.unit(head);
+                head.copy_from_slice(&unit);
+            }
+        }
         // Head by head a query and its gate.
         let mut gate = Vec::new();
         if self.config.architecture.gated_attention {
             gate = q.chunks(2 * hd).flat_map(|both| both[hd..].to_vec()).collect();
             q = q.chunks(2 * hd).flat_map(|both| both[..hd].to_vec()).collect();
         }
-        let position = self.cache[layer][0].len();
+        let from = self.config.keys_of(layer);
+        let position = self.cache[from][0].len() - usize::from(shares);
         for (heads, norm) in [(&mut q, "attn_q_norm.weight"), (&mut k, "attn_k_norm.weight")] {
             if self.config.architecture.head_norms == HeadNorms::Whole {
                 *heads = self.norm(&name(norm), heads);
@@ -210,7 +226,8 @@ impl Forward {
                 }
             }
         }
-        for (kept, mut numbers) in self.cache[layer].iter_mut().zip([k, v]) {
+        let own = if shares { Vec::new() } else { vec![k, v] };
+        for (kept, mut numbers) in self.cache[layer].iter_mut().zip(own) {
             if self.f16_cache {
                 numbers.iter_mut().for_each(|v| *v = half::f16::from_f64(*v).to_f64());
             }
@@ -286,6 +303,13 @@ impl Forward {
         x.iter().zip(&self.weights[name]).map(|(v, w)| v * scale * f64::from(*w)).collect()
     }
 
+    /// As `norm`, without a weight.
+    fn unit(&self, x: &[f64]) -> Vec<f64> {
+        let mean = x.iter().map(|v| v * v).sum::<f64>() / x.len() as f64;
+        let scale = 1.0 / (mean + f64::from(self.config.norm_epsilon)).sqrt();
+        x.iter().map(|v| v * scale).collect()
+    }
+
     /// `w` `[n, k]` times `x` `[k]`, with its scale and bias if there are any.
     fn product(&self, name: &str, x: &[f64]) -> Vec<f64> {
         let weight = format!("{name}.weight");
@@ -347,9 +371,9 @@ impl Forward {
     }
 
     fn attend(&self, layer: usize, q: &[f64]) -> Vec<f64> {
-        let hd = self.config.head_dim;
-        let group = self.config.heads / self.config.kv_heads;
-        let [keys, values] = &self.cache[layer];
+        let hd = self.config.head_dim_of(layer);
+        let group = self.config.heads / self.config.kv_heads_of(layer);
+        let [keys, values] = &self.cache[self.config.keys_of(layer)];
         let seen = self.config.window(layer).map_or(keys.len(), |n| keys.len().min(n as usize));
         let [keys, values] = [keys, values].map(|all| &all[all.len() - seen..]);
         let scale = f64::from(self.config.scale(layer));

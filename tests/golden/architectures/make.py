@@ -43,6 +43,9 @@ def yarn(**changes):
 QWEN35 = dict(
     num_hidden_layers=4, head_dim=32, linear_key_head_dim=16, linear_value_head_dim=16, linear_num_key_heads=2,
     linear_num_value_heads=4)
+GEMMA4 = dict(
+    num_hidden_layers=4, head_dim=16, global_head_dim=32, sliding_window=8, vocab_size_per_layer_input=VOCABULARY,
+    hidden_size_per_layer_input=0, layer_types=["sliding_attention"] * 3 + ["full_attention"])
 GPT_OSS = dict(head_dim=32, num_local_experts=8, num_experts_per_tok=3, sliding_window=8)
 
 # Name here, class, what is not as in SIZES; for YaRN, a name of the variant.
@@ -57,6 +60,15 @@ MODELS = [
         rope_parameters=dict(
             full_attention=dict(rope_type="linear", factor=8.0, rope_theta=1e6),
             sliding_attention=dict(rope_type="default", rope_theta=1e4)))),
+    # Embeddings of layers, and keys that layers share.
+    ("gemma4", "Gemma4", dict(
+        GEMMA4, num_hidden_layers=8, layer_types=(["sliding_attention"] * 3 + ["full_attention"]) * 2,
+        num_kv_shared_layers=4, hidden_size_per_layer_input=16, use_double_wide_mlp=True, final_logit_softcapping=8.0)),
+    # Keys that are values, and other counts of heads in layers without a window.
+    ("gemma4", "Gemma4", dict(GEMMA4, attention_k_eq_v=True, num_global_key_value_heads=1), "large"),
+    ("gemma4", "Gemma4", dict(
+        GEMMA4, attention_k_eq_v=True, num_global_key_value_heads=1, enable_moe_block=True, num_experts=8,
+        top_k_experts=3, moe_intermediate_size=48), "experts"),
     # Caps of about the size of scores and logits.
     ("gemma2", "Gemma2", dict(
         num_hidden_layers=4, head_dim=32, query_pre_attn_scalar=32, sliding_window=8, attn_logit_softcapping=1.5,
@@ -115,9 +127,11 @@ YARN_PROMPTS = prompts((7, 9, 17, 29))
 
 def weight(name, shape, less_one):
     x = numbers(name, int(np.prod(shape))).reshape(shape)
-    if name.endswith("norm.weight"):
+    if name.endswith("layer_scalar"):
+        return x / 4 + 1
+    if name.endswith(("norm.weight", "norm_1.weight", "norm_2.weight", "router.scale", "per_expert_scale")):
         return x / 4 + (0 if less_one and not name.endswith("linear_attn.norm.weight") else 1)
-    if name.endswith("embed_tokens.weight"):
+    if name.endswith(("embed_tokens.weight", "embed_tokens_per_layer.weight")):
         return x
     return x / (4 if name.endswith(".bias") else 8)
 

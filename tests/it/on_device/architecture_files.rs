@@ -8,6 +8,8 @@ use serde_json::Value as Json;
 use warploom_core::base::Format;
 use warploom_models::gguf::Gguf;
 
+use super::architecture_gemma4 as gemma4;
+use super::architecture_rotation::{llama3_factors, yarn_keys};
 use crate::gguf_writer::{Meta, Writer};
 
 /// The models; each has its prompts.
@@ -66,13 +68,19 @@ pub(super) fn tensor(model: &Json, source: &str) -> (Vec<u64>, Vec<f32>) {
     let shape: Vec<u64> = serde_json::from_value(model["tensors"][source].clone()).unwrap();
     let mut values = numbers(source, shape.iter().product::<u64>() as usize);
     let (scale, offset) = match source.rsplit_once('.').unwrap() {
+        (_, "layer_scalar" | "scale" | "per_expert_scale") => (4.0, 1.0),
         (stem, "weight")
-            if ["norm", "Norm", "norm1", "norm2", "emb_ln"].iter().any(|n| stem.ends_with(n)) =>
+            if ["norm", "norm_1", "norm_2", "Norm", "norm1", "norm2", "emb_ln"]
+                .iter()
+                .any(|n| stem.ends_with(n)) =>
         {
             let plain = !is_less_one(name(model)) || stem.ends_with("linear_attn.norm");
             (4.0, if plain { 1.0 } else { 0.0 })
         }
-        (stem, "weight") if stem.ends_with("embed_tokens") || stem.ends_with("embeddings") => {
+        (stem, "weight")
+            if ["embed_tokens", "embed_tokens_per_layer"].iter().any(|n| stem.ends_with(n))
+                || stem.ends_with("embeddings") =>
+        {
             (1.0, 0.0)
         }
         (_, kind) => (if kind == "bias" { 4.0 } else { 8.0 }, 0.0),
@@ -96,16 +104,22 @@ fn gguf_name(architecture: &str, source: &str) -> String {
     let stem = match &*long {
         "dense_2" | "dense_3" => stem.to_owned(),
         "model.embed_tokens" => "token_embd".to_owned(),
+        "model.embed_tokens_per_layer" => "per_layer_token_embd".to_owned(),
+        "model.per_layer_model_projection" => "per_layer_model_proj".to_owned(),
+        "model.per_layer_projection_norm" => "per_layer_proj_norm".to_owned(),
         "model.norm" => "output_norm".to_owned(),
         "lm_head" => "output".to_owned(),
         _ => {
-            let (layer, part) =
-                long.strip_prefix("model.layers.").unwrap().split_once('.').unwrap();
+            let in_layer = long.strip_prefix("model.layers.").unwrap();
+            if let Some(name) = gemma4::name(in_layer, kind) {
+                return name;
+            }
+            let (layer, part) = in_layer.split_once('.').unwrap();
             let part = match (architecture, part) {
                 (_, "input_layernorm") => "attn_norm",
                 (
-                    "gemma2" | "gemma3" | "gemma-embedding" | "olmo2" | "exaone4" | "seed_oss"
-                    | "qwen35" | "qwen35moe" | "gpt-oss" | "glm4moe",
+                    "gemma2" | "gemma3" | "gemma4" | "gemma-embedding" | "olmo2" | "exaone4"
+                    | "seed_oss" | "qwen35" | "qwen35moe" | "gpt-oss" | "glm4moe",
                     "post_attention_layernorm",
                 ) => "post_attention_norm",
                 (_, "pre_feedforward_layernorm") => "ffn_norm",
@@ -333,7 +347,14 @@ pub(super) fn gguf_with(
     for (name, shape, values) in matrices {
         file = file.tensor(name, shape, Format::F32, values);
     }
+    let of_layers = arch == "gemma4";
+    if of_layers {
+        file = gemma4::keys(model, file);
+    }
     for (ours, theirs) in COUNTS {
+        if of_layers && gemma4::OWN.contains(&ours) {
+            continue;
+        }
         if let Some(n) = number(model, theirs) {
             file = file.key(&key(ours), Meta::U32(n as u32));
         }
@@ -360,7 +381,8 @@ pub(super) fn gguf_with(
             file = file.key(&key(&format!("rope.scaling.{ours}")), value);
         }
     }
-    if let Some(part) = rope.get("partial_rotary_factor").and_then(Json::as_f64) {
+    let part = rope.get("partial_rotary_factor").and_then(Json::as_f64);
+    if let Some(part) = part.filter(|_| !of_layers) {
         let head = number(model, "head_dim").unwrap_or_else(|| {
             number(model, "hidden_size").unwrap() / number(model, "num_attention_heads").unwrap()
         });
@@ -388,6 +410,12 @@ pub(super) fn gguf_with(
         file = file.tensor("rope_freqs.weight", &[factors.len() as u64], Format::F32, &factors);
     }
     file = tokenizer_keys(model, file);
+    with_tensors(model, file)
+}
+
+/// Adds the tensors, under their names and in the order of their rows in GGUF.
+fn with_tensors(model: &Json, mut file: Writer) -> Writer {
+    let arch = name(model);
     for (name, (shape, values)) in experts(model) {
         file = file.tensor(&name, &shape, Format::F32, &values);
     }
@@ -435,50 +463,4 @@ fn tokenizer_keys(model: &Json, file: Writer) -> Writer {
         .key("tokenizer.ggml.pre", Meta::Str("gpt-2".into()))
         .key("tokenizer.ggml.tokens", Meta::strings(tokens))
         .key("tokenizer.ggml.merges", Meta::strings(texts("merges").unwrap_or_default()))
-}
-
-/// YaRN's keys as llama.cpp's converter writes them, with `attn_factor` beyond 1 + ln(factor) / 10, and our
-/// key for borders that are not rounded.
-fn yarn_keys(rope: &Json) -> Vec<(&'static str, Meta)> {
-    let get = |key: &str| rope[key].as_f64();
-    let factor = get("factor").unwrap();
-    let magnitude = |by: f64| 1.0 + 0.1 * by * factor.ln();
-    let attention = match (get("attention_factor"), get("mscale"), get("mscale_all_dim")) {
-        (Some(given), ..) => given,
-        (None, Some(by), Some(all)) => magnitude(by) / magnitude(all),
-        _ => magnitude(1.0),
-    };
-    let float = |number: f64| Meta::F32(number as f32);
-    let original = rope["original_max_position_embeddings"].as_u64().unwrap();
-    let mut keys = vec![
-        ("type", Meta::Str("yarn".into())),
-        ("factor", float(factor)),
-        ("original_context_length", Meta::U32(original as u32)),
-        ("attn_factor", float(attention / magnitude(1.0))),
-    ];
-    for (ours, theirs) in [("yarn_beta_fast", "beta_fast"), ("yarn_beta_slow", "beta_slow")] {
-        keys.extend(get(theirs).map(|number| (ours, float(number))));
-    }
-    if rope["truncate"] == false {
-        keys.push(("yarn_truncate", Meta::Bool(false)));
-    }
-    keys
-}
-
-/// Llama 3's scaling as in llama.cpp's converter: by wavelengths.
-fn llama3_factors(rope: &Json, dim: u32) -> Vec<f32> {
-    let get = |key: &str| rope[key].as_f64().unwrap();
-    let (factor, context) = (get("factor"), get("original_max_position_embeddings"));
-    let (low, high) = (get("low_freq_factor"), get("high_freq_factor"));
-    let one = |i: u32| {
-        let frequency = get("rope_theta").powf(-f64::from(2 * i) / f64::from(dim));
-        let wave = std::f64::consts::TAU / frequency;
-        let smooth = (context / wave - low) / (high - low);
-        match wave {
-            wave if wave < context / high => 1.0,
-            wave if wave > context / low => factor as f32,
-            _ => (1.0 / ((1.0 - smooth) / factor + smooth)) as f32,
-        }
-    };
-    (0..dim / 2).map(one).collect()
 }

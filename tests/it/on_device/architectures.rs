@@ -142,6 +142,7 @@ fn every_architecture_is_read_from_a_folder() {
         let refused = [
             ("qwen35", "qwen3_5"),
             ("gpt-oss", "gpt_oss"),
+            ("gemma4", "gemma4_text"),
             ("glm4moe", "glm4_moe"),
             ("ernie4_5-moe", "ernie4_5_moe"),
         ];

@@ -3,6 +3,8 @@
 mod analyze;
 mod architecture_files;
 mod architecture_folders;
+mod architecture_gemma4;
+mod architecture_rotation;
 mod architectures;
 mod async_api;
 mod batch;

@@ -162,6 +162,7 @@ fn what_differs_between_architectures_costs_no_more_than_it_must() {
         ("qwen3", 10),
         ("gemma2", 8),
         ("gemma3", 12),
+        ("gemma4", 13),
         ("phi3", 6),
         ("bitnet", 6),
         ("bitnet-b1.58", 6),

@@ -4,6 +4,7 @@
 use super::{Builder, CacheShape, Place, SEQ, Spans};
 use crate::config::{Config, EmbeddingParts, Pooling};
 use crate::weights::Weight;
+use std::collections::HashMap;
 use warploom::graph::{BinaryOp, Graph, NodeId, Op, UnaryOp};
 use warploom::{Error, Result};
 use warploom_core::base::{DType, Dim, Shape, Symbol};
@@ -53,9 +54,12 @@ pub(crate) fn graph(
         place: Place::From(Dim::new(0)),
         texts: Some(Spans { all, local }),
         tokens: s,
+        kept: HashMap::new(),
+        layer_inputs: None,
     };
     let embedding = b.weight("token_embd.weight")?; // [v, d]
     let mut x = b.embedded(embedding, tokens)?; // [s, d]
+    b.layer_inputs = b.embedded_for_layers(tokens, x)?; // [s, layers, n]
     if architecture.embedding != EmbeddingParts::None {
         x = b.with_parts(x, positions, types)?; // [s, d]
     }

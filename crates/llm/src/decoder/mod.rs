@@ -10,6 +10,7 @@ mod chosen;
 mod delta_net;
 mod encoder;
 mod feed_forward;
+mod layer_embedding;
 
 use chosen::Chosen;
 pub use encoder::TEXTS;
@@ -18,6 +19,7 @@ pub(super) use encoder::{graph as encoder, has_types, has_windows};
 use super::config::{Architecture, Config, Norm};
 use super::rope::{LOCAL_ROPE_FREQUENCIES, ROPE_FREQUENCIES};
 use super::weights::{self, Need, Weight};
+use std::collections::HashMap;
 use warploom::graph::{BinaryOp, Graph, NodeId, Op, UnaryOp};
 use warploom::{Error, Result};
 use warploom_core::base::{DType, Dim, Format, Shape, Symbol};
@@ -204,9 +206,12 @@ pub(super) fn decoder(
         place,
         texts: None,
         tokens: tokens_len,
+        kept: HashMap::new(),
+        layer_inputs: None,
     };
     let embedding = b.weight("token_embd.weight")?; // [v, d]
     let mut x = b.embedded(embedding, tokens)?; // [s, d]
+    b.layer_inputs = b.embedded_for_layers(tokens, x)?; // [s, layers, n]
     let turns = b.turns()?;
     for layer in 0..config.layers {
         x = b.block(layer, x, positions, &turns)?; // [s, d]
@@ -271,6 +276,10 @@ struct Builder<'a> {
     texts: Option<Spans>,
     /// Number of tokens, `s`.
     tokens: Dim,
+    /// Keys and values that later layers read too, by the layer that has them.
+    kept: HashMap<usize, [NodeId; 2]>,
+    /// What each layer reads of the token itself, `[s, layers, n]`.
+    layer_inputs: Option<NodeId>,
 }
 
 /// The rotary frequencies, `[rope_dim / 2]`: of most layers, and of those with
@@ -367,7 +376,10 @@ impl Builder<'_> {
             x = self.norm(layer, "attn_output_norm", x)?; // [s, d]
         }
         let h = self.operand_of(layer, architecture.ffn_norm, x)?; // [s, d]
-        let mut y = self.feed_forward(layer, h)?; // [s, d]
+        let mut y = match config.experts_of(layer) {
+            Some(experts) if experts.is_beside => self.beside_experts(layer, experts, x, h)?,
+            _ => self.feed_forward(layer, h)?,
+        }; // [s, d]
         if architecture.post_norms {
             y = self.norm(layer, "post_ffw_norm", y)?; // [s, d]
         }
@@ -375,7 +387,7 @@ impl Builder<'_> {
         let x = self.binary(layer, "ffn_residual", BinaryOp::Add, x, y)?; // [s, d]
         match architecture.sum_norms {
             true => self.norm(layer, "layer_output_norm", x),
-            false => Ok(x),
+            false => self.with_layer_input(layer, x),
         }
     }
 
