@@ -70,6 +70,12 @@ pub struct Architecture {
     pub rounds_yarn: bool,
     /// Whether some layers are gated delta nets.
     pub delta_nets: bool,
+    /// Whether layers without key and value heads are gated short convolutions, `shortconv.conv`.
+    pub short_convs: bool,
+    /// Name of the norm after the last layer.
+    pub output_norm: &'static str,
+    /// Whether queries may have a factor that grows with the position: `attention.temperature_scale`.
+    pub tempers: bool,
     /// The mixture of experts that replaces the feed-forward network, if there is one.
     pub experts: Option<Routing>,
     /// Whether values are normalised, each head by itself and without a weight, and whether keys before
@@ -249,6 +255,9 @@ const PLAIN: Architecture = Architecture {
     has_sinks: false,
     rounds_yarn: true,
     delta_nets: false,
+    short_convs: false,
+    output_norm: "output_norm",
+    tempers: false,
     experts: None,
     unit_values: false,
     varies: false,
@@ -297,7 +306,7 @@ const GEMMA3: Architecture = Architecture {
 };
 
 /// Every supported architecture.
-static ALL: [Architecture; 24] = [
+static ALL: [Architecture; 26] = [
     Architecture::LLAMA,
     Architecture { name: "qwen2", biases: &["attn_q", "attn_k", "attn_v"], ..PLAIN },
     Architecture {
@@ -356,6 +365,14 @@ static ALL: [Architecture; 24] = [
         experts: Some(Routing { shared: Sharing::Gated, ..SOFTMAX }),
         ..QWEN35
     },
+    Architecture {
+        name: "lfm2",
+        head_norms: HeadNorms::Each,
+        short_convs: true,
+        output_norm: "token_embd_norm",
+        ..PLAIN
+    },
+    Architecture { name: "mistral3", rope: RopePairs::Interleaved, tempers: true, ..PLAIN },
     Architecture { name: "ernie4_5", rope: RopePairs::Interleaved, ..PLAIN },
     Architecture {
         name: "ernie4_5-moe",

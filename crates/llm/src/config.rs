@@ -13,6 +13,7 @@ pub use super::delta_net::DeltaNet;
 pub use super::experts::{Experts, SharedExpert};
 pub use super::layer_sizes::{LayerSizes, LocalHeads};
 pub use super::pooling::Pooling;
+pub use super::short_conv::{ShortConvs, Temperature};
 use super::yarn;
 pub use super::yarn::Yarn;
 
@@ -49,6 +50,10 @@ pub struct Config {
     pub experts: Option<Experts>,
     /// Layers that are gated delta nets, if there are any.
     pub delta_net: Option<DeltaNet>,
+    /// Layers that are gated short convolutions, if there are any.
+    pub short_convs: Option<ShortConvs>,
+    /// A factor of queries that grows with their position, if there is one.
+    pub temperature: Option<Temperature>,
     /// What differs between layers.
     pub layer_sizes: LayerSizes,
     /// Length of the training context, in positions.
@@ -208,6 +213,8 @@ impl Config {
             architecture,
             experts,
             delta_net,
+            short_convs: keys.short_convs(&kv_counts)?,
+            temperature: keys.temperature(context)?,
             unrotated_period: keys.unrotated_period(layers)?,
             layer_sizes: keys.layer_sizes(layers, [heads, head_dim], &kv_counts, window)?,
             embedding_scale,

@@ -160,6 +160,8 @@ fn a_valid_file_is_read_with_its_defaults() {
         feed_forward: 96,
         experts: None,
         delta_net: None,
+        short_convs: None,
+        temperature: None,
         layer_sizes: LayerSizes::default(),
         context: 128,
         vocabulary: 8,

@@ -62,15 +62,17 @@ impl Keys<'_> {
         array.items().take(layers).enumerate().map(one).collect::<Result<_>>().map(Some)
     }
 
-    /// Returns the number of key and value heads of each layer.
+    /// Returns the number of key and value heads of each layer; 0 for one without attention.
     pub(super) fn kv_heads(&self, heads: usize, layers: usize) -> Result<Vec<usize>> {
         let name = "attention.head_count_kv";
-        let counts = match self.architecture.varies {
-            true => self.layer_counts(name, layers, [1, heads as u64])?,
-            false => self.find_count(name, heads as u64)?.map(|n| vec![n; layers]),
+        let (architecture, most) = (self.architecture, heads as u64);
+        let counts = match (architecture.short_convs, architecture.varies) {
+            (true, _) => self.layer_counts(name, layers, [0, most])?,
+            (false, true) => self.layer_counts(name, layers, [1, most])?,
+            (false, false) => self.find_count(name, most)?.map(|n| vec![n; layers]),
         };
         let counts = counts.unwrap_or_else(|| vec![heads; layers]);
-        match counts.iter().find(|n| !heads.is_multiple_of(**n)) {
+        match counts.iter().find(|n| **n > 0 && !heads.is_multiple_of(**n)) {
             Some(n) => {
                 let what = format!("{n} does not divide attention.head_count, {heads}");
                 Err(self.bad(name, what))
@@ -105,6 +107,15 @@ impl Keys<'_> {
     /// Returns the number of key and value heads of layers without a window, or of all.
     pub(super) fn wide_kv_heads(&self, counts: &[usize], window: Option<Window>) -> Result<usize> {
         let name = "attention.head_count_kv";
+        if self.architecture.short_convs {
+            let mut found = counts.iter().copied().filter(|heads| *heads > 0);
+            let first =
+                found.next().ok_or_else(|| self.bad(name, "no layer has attention".into()))?;
+            return match found.find(|heads| *heads != first) {
+                Some(other) => Err(self.unsupported(name, format!("{first} and {other} heads"))),
+                None => Ok(first),
+            };
+        }
         let wide = self.of_kind(name, counts, window, false)?;
         Ok(wide.or(counts.first().copied()).unwrap_or(1))
     }

@@ -59,6 +59,7 @@ impl<F: Fn(&str, &[u64], Need) -> Result<Option<Format>>> Table<'_, F> {
         let has_keys = config.keys_of(layer) == layer;
         match architecture.head_norms {
             _ if config.delta_net_of(layer).is_some() => {}
+            _ if config.short_conv_of(layer).is_some() => {}
             HeadNorms::None => {}
             HeadNorms::EachIfPresent => {
                 for kind in ["attn_q_norm", "attn_k_norm"] {
@@ -94,6 +95,11 @@ impl<F: Fn(&str, &[u64], Need) -> Result<Option<Format>>> Table<'_, F> {
         let rows = if architecture.gated_attention { 2 * q } else { q };
         if let Some(net) = config.delta_net_of(layer) {
             return self.delta_net(layer, net);
+        }
+        if let Some(taps) = config.short_conv_of(layer) {
+            let conv = format!("blk.{layer}.shortconv.conv.weight");
+            self.small(&conv, &[d, taps as u64], Need::Required)?;
+            return Ok(vec![("shortconv.in_proj", [3 * d, d]), ("shortconv.out_proj", [d, d])]);
         }
         if architecture.merged_qkv {
             return Ok(vec![("attn_qkv", [q + 2 * kv, d]), ("attn_output", [d, q])]);

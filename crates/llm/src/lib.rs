@@ -105,6 +105,7 @@ mod session;
 mod setters;
 mod shape_buckets;
 pub mod shapes;
+mod short_conv;
 mod step;
 mod stop;
 #[cfg(all(not(target_arch = "wasm32"), feature = "structure"))]

@@ -15,6 +15,8 @@ pub fn smollm2_135m() -> Config {
         feed_forward: 1536,
         experts: None,
         delta_net: None,
+        short_convs: None,
+        temperature: None,
         layer_sizes: LayerSizes::default(),
         context: 8192,
         vocabulary: 49_152,

@@ -114,7 +114,7 @@ pub(super) fn table(
         table.norm("token_embd_norm", d)?;
     }
     if !architecture.sum_norms {
-        table.norm("output_norm", d)?;
+        table.norm(architecture.output_norm, d)?;
     }
     if config.pooling == Pooling::Score {
         table.head(d)?;

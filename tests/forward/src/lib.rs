@@ -3,6 +3,7 @@
 
 mod feed_forward;
 mod layer_embedding;
+mod short_conv;
 
 use std::cell::Cell;
 use std::collections::{HashMap, HashSet};
@@ -122,7 +123,7 @@ impl Forward {
             self.nearest.set([self.nearest.get()[0], 0.5]);
             x = self.token(*token);
         }
-        let x = self.norm("output_norm.weight", &x);
+        let x = self.norm(&format!("{}.weight", self.config.architecture.output_norm), &x);
         let output = if self.config.tied_output { "token_embd" } else { "output" };
         let mut logits = self.product(output, &x);
         logits.iter_mut().for_each(|logit| *logit *= f64::from(self.config.logit_scale));
@@ -150,6 +151,7 @@ impl Forward {
             let h = self.operand(&name("attn_norm.weight"), &x);
             let mut a = match self.config.delta_net_of(layer).cloned() {
                 Some(net) => self.delta_net(layer, &net, &h),
+                None if self.config.short_conv_of(layer).is_some() => self.short_conv(layer, &h),
                 None => {
                     let mut a = self.attention(layer, &h);
                     if row.sub_norms {
@@ -225,6 +227,11 @@ impl Forward {
                     self.rotate(head, position, self.config.is_local(layer));
                 }
             }
+        }
+        if let Some(temperature) = self.config.temperature {
+            let ranges = (position / temperature.length + 1) as f64;
+            let factor = 1.0 + f64::from(temperature.scale) * ranges.ln();
+            q.iter_mut().for_each(|q| *q *= factor);
         }
         let own = if shares { Vec::new() } else { vec![k, v] };
         for (kept, mut numbers) in self.cache[layer].iter_mut().zip(own) {

@@ -60,15 +60,21 @@ MODELS = [
         rope_parameters=dict(
             full_attention=dict(rope_type="linear", factor=8.0, rope_theta=1e6),
             sliding_attention=dict(rope_type="default", rope_theta=1e4)))),
+    ("lfm2", "Lfm2", dict(
+        num_hidden_layers=5, norm_eps=1e-6, conv_L_cache=3, block_auto_adjust_ff_dim=False,
+        layer_types=["conv", "conv", "full_attention", "conv", "full_attention"])),
+    ("mistral3", "Ministral3", dict(head_dim=32, **yarn(
+        rope_theta=50.0, beta_fast=1.5, beta_slow=0.25, mscale=1.0, mscale_all_dim=1.0, llama_4_scaling_beta=0.3)), "yarn"),
     # Embeddings of layers, and keys that layers share.
     ("gemma4", "Gemma4", dict(
         GEMMA4, num_hidden_layers=8, layer_types=(["sliding_attention"] * 3 + ["full_attention"]) * 2,
         num_kv_shared_layers=4, hidden_size_per_layer_input=16, use_double_wide_mlp=True, final_logit_softcapping=8.0)),
     # Keys that are values, and other counts of heads in layers without a window.
-    ("gemma4", "Gemma4", dict(GEMMA4, attention_k_eq_v=True, num_global_key_value_heads=1), "large"),
+    ("gemma4", "Gemma4", dict(
+        GEMMA4, attention_k_eq_v=True, num_global_key_value_heads=1, final_logit_softcapping=8.0), "large"),
     ("gemma4", "Gemma4", dict(
         GEMMA4, attention_k_eq_v=True, num_global_key_value_heads=1, enable_moe_block=True, num_experts=8,
-        top_k_experts=3, moe_intermediate_size=48), "experts"),
+        top_k_experts=3, moe_intermediate_size=48, final_logit_softcapping=8.0), "experts"),
     # Caps of about the size of scores and logits.
     ("gemma2", "Gemma2", dict(
         num_hidden_layers=4, head_dim=32, query_pre_attn_scalar=32, sliding_window=8, attn_logit_softcapping=1.5,
@@ -129,7 +135,7 @@ def weight(name, shape, less_one):
     x = numbers(name, int(np.prod(shape))).reshape(shape)
     if name.endswith("layer_scalar"):
         return x / 4 + 1
-    if name.endswith(("norm.weight", "norm_1.weight", "norm_2.weight", "router.scale", "per_expert_scale")):
+    if name.endswith(("norm.weight", "layernorm.weight", "norm_1.weight", "norm_2.weight", "router.scale", "per_expert_scale")):
         return x / 4 + (0 if less_one and not name.endswith("linear_attn.norm.weight") else 1)
     if name.endswith(("embed_tokens.weight", "embed_tokens_per_layer.weight")):
         return x

@@ -108,6 +108,7 @@ fn gguf_name(architecture: &str, source: &str) -> String {
         "model.per_layer_model_projection" => "per_layer_model_proj".to_owned(),
         "model.per_layer_projection_norm" => "per_layer_proj_norm".to_owned(),
         "model.norm" => "output_norm".to_owned(),
+        "model.embedding_norm" => "token_embd_norm".to_owned(),
         "lm_head" => "output".to_owned(),
         _ => {
             let in_layer = long.strip_prefix("model.layers.").unwrap();
@@ -116,7 +117,17 @@ fn gguf_name(architecture: &str, source: &str) -> String {
             }
             let (layer, part) = in_layer.split_once('.').unwrap();
             let part = match (architecture, part) {
-                (_, "input_layernorm") => "attn_norm",
+                (_, "input_layernorm" | "operator_norm") => "attn_norm",
+                (_, "ffn_norm") => "ffn_norm",
+                (_, "self_attn.out_proj") => "attn_output",
+                (_, "self_attn.q_layernorm") => "attn_q_norm",
+                (_, "self_attn.k_layernorm") => "attn_k_norm",
+                (_, "conv.in_proj") => "shortconv.in_proj",
+                (_, "conv.conv") => "shortconv.conv",
+                (_, "conv.out_proj") => "shortconv.out_proj",
+                (_, "feed_forward.w1") => "ffn_gate",
+                (_, "feed_forward.w2") => "ffn_down",
+                (_, "feed_forward.w3") => "ffn_up",
                 (
                     "gemma2" | "gemma3" | "gemma4" | "gemma-embedding" | "olmo2" | "exaone4"
                     | "seed_oss" | "qwen35" | "qwen35moe" | "gpt-oss" | "glm4moe",
@@ -222,7 +233,7 @@ fn experts_of(count: u64, n: u64, values: &[f32]) -> (Vec<u64>, Vec<f32>) {
 
 /// Whether llama.cpp's converter orders rows of queries and keys for neighbours to rotate.
 fn is_interleaved(arch: &str) -> bool {
-    matches!(arch, "llama" | "smollm3" | "granite")
+    matches!(arch, "llama" | "mistral3" | "smollm3" | "granite")
 }
 
 /// Whether files of this architecture store the weights of norms minus 1.
@@ -352,7 +363,9 @@ pub(super) fn gguf_with(
         file = gemma4::keys(model, file);
     }
     for (ours, theirs) in COUNTS {
-        if of_layers && gemma4::OWN.contains(&ours) {
+        let is_own = of_layers && gemma4::OWN.contains(&ours)
+            || arch == "lfm2" && ours == "attention.head_count_kv";
+        if is_own {
             continue;
         }
         if let Some(n) = number(model, theirs) {
@@ -369,15 +382,23 @@ pub(super) fn gguf_with(
     let rope = &model["config"]["rope_parameters"];
     let rope = rope.get("full_attention").unwrap_or(rope);
     let float = |json: &Json| Meta::F32(json.as_f64().unwrap() as f32);
+    if arch == "lfm2" {
+        file = lfm2_keys(model, file);
+    }
+    let epsilon = &model["config"]["norm_eps"];
+    let epsilon = if epsilon.is_null() { &model["config"]["rms_norm_eps"] } else { epsilon };
     file = file
-        .key(&key("attention.layer_norm_rms_epsilon"), float(&model["config"]["rms_norm_eps"]))
+        .key(&key("attention.layer_norm_rms_epsilon"), float(epsilon))
         .key(&key("rope.freq_base"), float(&rope["rope_theta"]));
     if rope["rope_type"] == "linear" {
         file = file.key(&key("rope.scaling.type"), Meta::Str("linear".into()));
         file = file.key(&key("rope.scaling.factor"), float(&rope["factor"]));
     }
+    if let Some(beta) = rope["llama_4_scaling_beta"].as_f64() {
+        file = file.key(&key("attention.temperature_scale"), Meta::F32(beta as f32));
+    }
     if rope["rope_type"] == "yarn" {
-        for (ours, value) in yarn_keys(rope) {
+        for (ours, value) in yarn_keys(arch, rope) {
             file = file.key(&key(&format!("rope.scaling.{ours}")), value);
         }
     }
@@ -431,7 +452,10 @@ fn with_tensors(model: &Json, mut file: Writer) -> Writer {
             Some("attn_k") if is_interleaved(arch) => number(model, "num_key_value_heads"),
             _ => None,
         };
-        let shape = match source.strip_suffix("linear_attn.conv1d.weight") {
+        let shape = match ["linear_attn.conv1d.weight", "conv.conv.weight"]
+            .iter()
+            .find_map(|end| source.strip_suffix(end))
+        {
             Some(_) => vec![shape[0], shape[2]],
             None if source.ends_with("shared_expert_gate.weight") => vec![shape[1]],
             None if source.ends_with("e_score_correction_bias") => vec![*shape.last().unwrap()],
@@ -446,6 +470,16 @@ fn with_tensors(model: &Json, mut file: Writer) -> Writer {
         file = file.tensor(&name, &shape, Format::F32, &values);
     }
     file
+}
+
+/// Layers without key and value heads are convolutions.
+fn lfm2_keys(model: &Json, file: Writer) -> Writer {
+    let heads = number(model, "num_key_value_heads").unwrap() as i32;
+    let types = model["config"]["layer_types"].as_array().unwrap();
+    let of = |kind: &Json| if kind == "conv" { 0 } else { heads };
+    let taps = number(model, "conv_L_cache").unwrap() as u32;
+    file.key("lfm2.attention.head_count_kv", Meta::i32s(types.iter().map(of)))
+        .key("lfm2.shortconv.l_cache", Meta::U32(taps))
 }
 
 /// Adds a byte-level tokenizer: that of the model's row, or one whose tokens are no texts.

@@ -6,7 +6,7 @@ use crate::gguf_writer::Meta;
 
 /// YaRN's keys as llama.cpp's converter writes them, with `attn_factor` beyond 1 + ln(factor) / 10, and our
 /// key for borders that are not rounded.
-pub(super) fn yarn_keys(rope: &Json) -> Vec<(&'static str, Meta)> {
+pub(super) fn yarn_keys(arch: &str, rope: &Json) -> Vec<(&'static str, Meta)> {
     let get = |key: &str| rope[key].as_f64();
     let factor = get("factor").unwrap();
     let magnitude = |by: f64| 1.0 + 0.1 * by * factor.ln();
@@ -21,8 +21,11 @@ pub(super) fn yarn_keys(rope: &Json) -> Vec<(&'static str, Meta)> {
         ("type", Meta::Str("yarn".into())),
         ("factor", float(factor)),
         ("original_context_length", Meta::U32(original as u32)),
-        ("attn_factor", float(attention / magnitude(1.0))),
     ];
+    match (arch, get("mscale_all_dim"), get("llama_4_scaling_beta")) {
+        ("mistral3", Some(all), Some(_)) => keys.push(("yarn_log_multiplier", float(all))),
+        _ => keys.push(("attn_factor", float(attention / magnitude(1.0)))),
+    }
     for (ours, theirs) in [("yarn_beta_fast", "beta_fast"), ("yarn_beta_slow", "beta_slow")] {
         keys.extend(get(theirs).map(|number| (ours, float(number))));
     }

@@ -143,6 +143,7 @@ fn every_architecture_is_read_from_a_folder() {
             ("qwen35", "qwen3_5"),
             ("gpt-oss", "gpt_oss"),
             ("gemma4", "gemma4_text"),
+            ("lfm2", "lfm2"),
             ("glm4moe", "glm4_moe"),
             ("ernie4_5-moe", "ernie4_5_moe"),
         ];

@@ -163,6 +163,8 @@ fn what_differs_between_architectures_costs_no_more_than_it_must() {
         ("gemma2", 8),
         ("gemma3", 12),
         ("gemma4", 13),
+        ("lfm2", 10),
+        ("mistral3", 6),
         ("phi3", 6),
         ("bitnet", 6),
         ("bitnet-b1.58", 6),

@@ -155,7 +155,10 @@ impl Builder<'_> {
                 (q, Some([k, v]), None)
             }
         };
-        let q = self.turned(layer, 'q', q, config.heads, positions, turns)?; // [s, h, e]
+        let mut q = self.turned(layer, 'q', q, config.heads, positions, turns)?; // [s, h, e]
+        if let Some(scale) = self.query_scale {
+            q = self.binary(layer, "attn_q_scaled", BinaryOp::Mul, q, scale)?;
+        }
         let [k, v] = self.keys_and_values(layer, own, positions, turns)?;
         let (scale, window) = (config.scale(layer), config.window(layer));
         let (causal, past, spans, window) = match (&self.place, self.texts) {

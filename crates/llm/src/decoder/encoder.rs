@@ -28,7 +28,7 @@ pub(crate) fn graph(
     answers: Option<[u32; 2]>,
 ) -> Result<Graph> {
     let architecture = config.architecture;
-    if config.delta_net.is_some() {
+    if config.is_recurrent() {
         let name = architecture.name;
         return Err(Error::unsupported(format!(
             "vectors of texts by {name}: its layers are recurrent"
@@ -56,6 +56,7 @@ pub(crate) fn graph(
         tokens: s,
         kept: HashMap::new(),
         layer_inputs: None,
+        query_scale: None,
     };
     let embedding = b.weight("token_embd.weight")?; // [v, d]
     let mut x = b.embedded(embedding, tokens)?; // [s, d]
@@ -64,11 +65,12 @@ pub(crate) fn graph(
         x = b.with_parts(x, positions, types)?; // [s, d]
     }
     let turns = b.turns()?;
+    b.query_scale = b.tempered(positions)?; // [s, 1, 1]
     for layer in 0..config.layers {
         x = b.block(layer, x, positions, &turns)?; // [s, d]
     }
     if !architecture.sum_norms {
-        x = b.normalised("output_norm", x)?; // [s, d]
+        x = b.normalised(architecture.output_norm, x)?; // [s, d]
     }
     let mut output = b.add("embeddings", Op::MatMul, &[pool, x])?; // [t, d]
     for layer in 2..2 + config.dense.len() {

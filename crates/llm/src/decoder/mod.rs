@@ -11,6 +11,8 @@ mod delta_net;
 mod encoder;
 mod feed_forward;
 mod layer_embedding;
+mod short_conv;
+mod temperature;
 
 use chosen::Chosen;
 pub use encoder::TEXTS;
@@ -151,7 +153,7 @@ pub(super) const CHOSEN: &str = "chosen";
 /// Returns whether a run has the input `slots`, the sequences of a batch.
 pub(super) fn has_slots(config: &Config, input: DecoderInput, output: DecoderOutput) -> bool {
     let chooses = output.is_token() || input.is_run_ahead();
-    input.is_batch() && (chooses || config.delta_net.is_some())
+    input.is_batch() && (chooses || config.is_recurrent())
 }
 
 /// Builds the forward pass over a KV cache. Inputs, i32: `tokens` (not in run-ahead decoding) and
@@ -208,11 +210,13 @@ pub(super) fn decoder(
         tokens: tokens_len,
         kept: HashMap::new(),
         layer_inputs: None,
+        query_scale: None,
     };
     let embedding = b.weight("token_embd.weight")?; // [v, d]
     let mut x = b.embedded(embedding, tokens)?; // [s, d]
     b.layer_inputs = b.embedded_for_layers(tokens, x)?; // [s, layers, n]
     let turns = b.turns()?;
+    b.query_scale = b.tempered(positions)?; // [s, 1, 1]
     for layer in 0..config.layers {
         x = b.block(layer, x, positions, &turns)?; // [s, d]
     }
@@ -225,7 +229,7 @@ pub(super) fn decoder(
         let last = Op::Slice { axis: 0, start: s - Dim::new(1), len: Dim::new(1), step: 1 };
         x = b.add("last", last, &[x])?; // [1, d]
     }
-    let x = b.normalised("output_norm", x)?; // [1, d]
+    let x = b.normalised(architecture.output_norm, x)?; // [1, d]
     let logits = match config.tied_output {
         true => b.add("output", Op::linear(), &[x, embedding])?, // [1, v]
         false => b.product("output", x)?,                        // [1, v]
@@ -280,6 +284,8 @@ struct Builder<'a> {
     kept: HashMap<usize, [NodeId; 2]>,
     /// What each layer reads of the token itself, `[s, layers, n]`.
     layer_inputs: Option<NodeId>,
+    /// Factor of the queries of each token, `[s, 1, 1]`.
+    query_scale: Option<NodeId>,
 }
 
 /// The rotary frequencies, `[rope_dim / 2]`: of most layers, and of those with
@@ -363,9 +369,10 @@ impl Builder<'_> {
             true => turns.local,
             false => turns.all,
         });
-        let mut a = match config.delta_net_of(layer) {
-            Some(net) => self.delta_net(layer, net, h, positions)?,
-            None => self.attention(layer, h, positions, turns)?,
+        let mut a = match (config.delta_net_of(layer), config.short_conv_of(layer)) {
+            (Some(net), _) => self.delta_net(layer, net, h, positions)?,
+            (None, Some(taps)) => self.short_conv(layer, taps, h, positions)?,
+            (None, None) => self.attention(layer, h, positions, turns)?,
         }; // [s, d]
         if architecture.post_norms {
             a = self.norm(layer, "post_attention_norm", a)?; // [s, d]

@@ -138,8 +138,9 @@ impl Scaling {
     /// Checks what `name` leaves out.
     ///
     /// # Errors
-    /// Bad file if the two keys of the name contradict each other; unsupported if queries are scaled.
-    fn check(&self, file: &str) -> Result<()> {
+    /// Bad file if the two keys of the name contradict each other; unsupported if queries are scaled in
+    /// a model that does not do so.
+    fn check(&self, file: &str, tempers: bool) -> Result<()> {
         if let (Some(new), Some(old)) = (&self.rope_type, &self.older_type)
             && new != old
         {
@@ -149,6 +150,7 @@ impl Scaling {
         }
         match self.llama_4_scaling_beta {
             None | Some(0.0) => Ok(()),
+            Some(_) if tempers => Ok(()),
             Some(beta) => Err(Error::unsupported(format!(
                 "{file}: llama_4_scaling_beta: {beta} is not supported"
             ))),
@@ -342,6 +344,9 @@ impl Config {
         ];
         for (key, factor) in factors {
             factor.map_or(Ok(()), |factor| number(key, factor))?;
+        }
+        if let Some(beta) = self.scaling().llama_4_scaling_beta {
+            number("attention.temperature_scale", beta)?;
         }
         if let Some(scalar) = self.query_pre_attn_scalar {
             number("attention.scale", 1.0 / scalar.sqrt())?;

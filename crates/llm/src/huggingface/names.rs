@@ -64,10 +64,17 @@ const PLAIN: Names = Names {
     own: &[],
 };
 
-static ALL: [Names; 21] = [
+static ALL: [Names; 22] = [
     Names { model_type: "llama", architecture: "llama", windows: false, ..PLAIN },
     // Llama's network, with a window in some models.
     Names { model_type: "mistral", architecture: "llama", ..PLAIN },
+    Names {
+        model_type: "ministral3",
+        architecture: "mistral3",
+        rope_theta: 1e6,
+        windows: false,
+        ..PLAIN
+    },
     Names { model_type: "qwen2", architecture: "qwen2", biases: true, ..PLAIN },
     Names { model_type: "qwen3", architecture: "qwen3", own: &HEAD_NORMS, ..PLAIN },
     Names { ..GEMMA3 },
