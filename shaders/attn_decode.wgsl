@@ -13,11 +13,12 @@
 #import nums
 #import kv
 #import key_range
+#import soft_cap
 
 override WG: u32 = 64;
 override HEAD_DIM: u32 = 64;
 
-const_assert HEAD_DIM >= 1u && HEAD_DIM <= 256u;
+const_assert HEAD_DIM >= 1u && HEAD_DIM <= 512u;
 
 // Nums per head; threads that read one key; Nums of y per thread; key subsets.
 const NUMS: u32 = HEAD_DIM / STEP;
@@ -32,6 +33,7 @@ struct Params {
 #import attention_strides
     y_offset: u32,
     scale: f32,
+    soft_cap: f32,
 #ifdef sinks
     sinks_offset: u32,
 #endif
@@ -133,6 +135,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, place: Place) {
         if (lid < count) {
             let at = lid * (KEY_THREADS + 1u);
             score = ((parts[at] + parts[at + 1u]) + (parts[at + 2u] + parts[at + 3u])) * params.scale;
+            score = capped(score);
         }
         let next = max(largest, block_max(score, place));
         let shrink = exp(largest - next);

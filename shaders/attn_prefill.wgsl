@@ -6,14 +6,15 @@
 // Work split: one workgroup per head and 64 tokens, tiles of 32 keys. Thread (tx, ty) of 16 x 16
 // computes tokens 4 ty + a: scores of keys tx and tx + 16, then vec4s tx + 16 b of y.
 // Why: k and v are read once per 64 tokens, and q, k (16 columns at a time) and v fit in 16 KiB of
-// workgroup memory for heads up to 256. f16_kv: k and v are f16.
+// workgroup memory for heads up to 512. f16_kv: k and v are f16.
 #import key_range
 #import nums
 #import kv
+#import soft_cap
 
 override HEAD_DIM: u32 = 64;
 
-const_assert HEAD_DIM >= 1u && HEAD_DIM <= 256u;
+const_assert HEAD_DIM >= 1u && HEAD_DIM <= 512u;
 
 const THREADS: u32 = 256u;
 const TOKENS: u32 = 64u;
@@ -35,6 +36,7 @@ struct Params {
 #import attention_strides
     y_offset: u32,
     scale: f32,
+    soft_cap: f32,
 #ifdef sinks
     sinks_offset: u32,
 #endif
@@ -154,6 +156,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
         var mine = vec4(LOWEST);
         for (var a = 0u; a < 4u; a++) {
             scores[a] *= params.scale;
+            scores[a] = vec2(capped(scores[a].x), capped(scores[a].y));
             let seen0 = key0 >= ranges[a].x && key0 < ranges[a].y;
             let seen1 = key1 >= ranges[a].x && key1 < ranges[a].y;
             mine[a] = max(select(LOWEST, scores[a].x, seen0), select(LOWEST, scores[a].y, seen1));

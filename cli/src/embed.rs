@@ -53,7 +53,10 @@ pub(crate) fn run(args: &EmbedArgs) -> anyhow::Result<Exit> {
             }
             let first = tokens.len();
             for (i, text) in step.iter().enumerate() {
-                let encoded = embedder.encode(text);
+                let encoded = match args.kind {
+                    Some(kind) => embedder.encode(&embedder.prompted(kind, text)?),
+                    None => embedder.encode(text),
+                };
                 tokens.push(encoded.with_context(|| format!("text {}", first + i + 1))?);
             }
             let done = embedder.embed_tokens(&tokens[first..])?;

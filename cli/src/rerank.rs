@@ -8,6 +8,7 @@ use crate::{engine, interrupt, output};
 use serde_json::json;
 use std::io::Write;
 use warploom_llm::Embedder;
+use warploom_llm::config::Pooling;
 
 /// Texts of a step between two looks for an interrupt.
 const STEP: usize = 64;
@@ -23,6 +24,7 @@ pub(crate) fn run(args: &RerankArgs) -> anyhow::Result<Exit> {
         let progress = Progress::new(false);
         Embedder::builder(model)
             .runtime(runtime)
+            .pooling(Pooling::Score)
             .truncate(args.truncate)
             .compute(args.place.compute)
             .progress(|done, total| progress.set(done, total))

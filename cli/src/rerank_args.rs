@@ -9,6 +9,7 @@ use std::path::PathBuf;
 Examples:
   warploom rerank -m BAAI/bge-reranker-v2-m3 \"who wrote Faust\" \"Goethe wrote it.\" \"A cat sleeps.\"
   warploom rerank -m ms-marco-MiniLM-L6-v2 \"who wrote Faust\" --file passages.txt --top 3
+  warploom rerank -m Qwen/Qwen3-Reranker-0.6B \"who wrote Faust\" --file passages.txt
   cat passages.txt | warploom rerank -m model.gguf \"who wrote Faust\" --json
 
 A reranker reads the query and a text together, so its scores are better than the cosine of two

@@ -8,7 +8,7 @@ pub(super) const ATTN_DECODE_SPANS: Entry = Entry {
     name: "attn_decode_spans",
     doc: "attn_decode over a table of keys that several sequences share: a key s is visible if first <= s < end and \
           (window is 0 or s + window >= end), (first, end) = spans[t]; spans [tokens, 2] i32. causal is ignored.",
-    params: ATTN_SPANS_PARAMS,
+    params: ATTN_CAPPED_SPANS_PARAMS,
     bindings: ATTN_SPANS_BINDINGS,
     constants: &[("WG", 64), ("HEAD_DIM", 64)],
     defines: &[F16_KV, "subgroup", "vec4"],

@@ -25,8 +25,8 @@ use super::mixtures::{
 use super::params::*;
 pub use super::params::{
     BATCHED_TILE, F16_KV, F32_PARAMS, GATHER_COLUMNS, GATHER_GROUP, IN_ORDER, MAX_HEAD_DIM,
-    MAX_MATVEC_ROWS, MAX_SPLITS, POINT_GROUP, PREFILL_TOKENS, ROUND_THREADS, ROUNDED,
-    SAMPLE_THREADS, SETTLED, SPREAD_SPLITS, SUM_WORDS, TILE_QUADS, TILE_SUM, TOKEN,
+    MAX_MATVEC_ROWS, MAX_SPLIT_HEAD_DIM, MAX_SPLITS, POINT_GROUP, PREFILL_TOKENS, ROUND_THREADS,
+    ROUNDED, SAMPLE_THREADS, SETTLED, SPREAD_SPLITS, SUM_WORDS, TILE_QUADS, TILE_SUM, TOKEN,
 };
 use super::spec::Access;
 
@@ -349,10 +349,10 @@ const ROWS: &[Entry] = &[
         name: "attn_decode",
         doc: "y[t, h] = softmax over s of (q[t, h] . k[s, h / g] * scale) times v[s, h / g], g = heads / kv_heads; a key s \
               is visible if causal is 0 or s <= past + t, and window is 0 or s + window > past + t. A token without visible \
-              keys gives zeros. q [tokens, heads, head_dim], k and v [kv_len, kv_heads, head_dim], all strided, y [tokens, \
-              heads, head_dim] contiguous; f16_kv: k and v are f16, two in a word. For few tokens: one workgroup a head \
+              keys gives zeros. A score s becomes soft_cap * tanh(s / soft_cap), unless soft_cap is 0. q [tokens, heads, \
+              head_dim], k and v [kv_len, kv_heads, head_dim], all strided, y [tokens, heads, head_dim] contiguous; f16_kv: k and v are f16, two in a word. For few tokens: one workgroup a head \
               (grid x) and token (grid y), threads over keys, online softmax.",
-        params: ATTN_PARAMS,
+        params: ATTN_CAPPED_PARAMS,
         bindings: ATTN_BINDINGS,
         constants: &[("WG", 64), ("HEAD_DIM", 64)],
         defines: &[F16_KV, "subgroup", "vec4"],
@@ -371,7 +371,7 @@ const ROWS: &[Entry] = &[
         name: "attn_prefill",
         doc: "The same for many tokens: one workgroup a head (grid x) and 64 tokens (grid y), tiles of keys and values in \
               workgroup memory, online softmax.",
-        params: ATTN_PARAMS,
+        params: ATTN_CAPPED_PARAMS,
         bindings: ATTN_BINDINGS,
         constants: &[("HEAD_DIM", 64)],
         defines: &[F16_KV],

@@ -22,9 +22,11 @@ pub const ROUNDED: &str = "rounded";
 /// Define of the argmax kernels: the result is a token, or encodes why the logits yield none.
 pub const TOKEN: &str = "token";
 /// Parameters that hold the bits of an `f32`.
-pub const F32_PARAMS: [&str; 2] = ["eps", "scale"];
-/// Largest `HEAD_DIM` of the attention kernels.
-pub const MAX_HEAD_DIM: u32 = 256;
+pub const F32_PARAMS: [&str; 3] = ["eps", "scale", "soft_cap"];
+/// Largest `HEAD_DIM` of the attention kernels with one pass over the keys.
+pub const MAX_HEAD_DIM: u32 = 512;
+/// Largest `HEAD_DIM` of those that split the keys.
+pub const MAX_SPLIT_HEAD_DIM: u32 = 256;
 /// Maximum number of key slices in `attn_split_kv_fused`: the merging workgroup reads the results
 /// of all slices at once.
 pub const SPREAD_SPLITS: u32 = 16;
@@ -153,10 +155,14 @@ macro_rules! combine_params {
 pub(super) const ATTN_PARAMS: &[&str] = attention_params!("past", [], ["y_offset", "scale"]);
 pub(super) const ATTN_SPANS_PARAMS: &[&str] =
     attention_params!("spans_offset", [], ["y_offset", "scale"]);
+pub(super) const ATTN_CAPPED_PARAMS: &[&str] =
+    attention_params!("past", [], ["y_offset", "scale", "soft_cap"]);
+pub(super) const ATTN_CAPPED_SPANS_PARAMS: &[&str] =
+    attention_params!("spans_offset", [], ["y_offset", "scale", "soft_cap"]);
 pub(super) const ATTN_SINKS_PARAMS: &[&str] =
-    attention_params!("past", [], ["y_offset", "scale", "sinks_offset"]);
+    attention_params!("past", [], ["y_offset", "scale", "soft_cap", "sinks_offset"]);
 pub(super) const ATTN_SPANS_SINKS_PARAMS: &[&str] =
-    attention_params!("spans_offset", [], ["y_offset", "scale", "sinks_offset"]);
+    attention_params!("spans_offset", [], ["y_offset", "scale", "soft_cap", "sinks_offset"]);
 pub(super) const ATTN_SPLIT_KV_PARAMS: &[&str] =
     attention_params!("past", ["splits", "granule"], ["scale"]);
 pub(super) const ATTN_SPLIT_KV_SPANS_PARAMS: &[&str] =

@@ -71,8 +71,7 @@ mod tests {
             let len = past.clone() + Dim::new(1);
             graph.add(Op::Slice { axis: 0, start: Dim::new(8), len, step: 1 }, &[cache]).unwrap()
         });
-        let mode = ComputeMode::F32;
-        let op = Op::Attention { scale: 1.0, causal: true, window: None, past, mode, sinks: false };
+        let op = Op::attention(1.0, true, None, past);
         let y = graph.add(op, &[q, kept[0], kept[1]]).unwrap();
         (graph, y)
     }

@@ -58,19 +58,50 @@ pub struct Architecture {
     pub rotated: Rotated,
     /// Whether `attn_q` also computes a gate of the result of attention, head by head.
     pub gated_attention: bool,
+    /// Default bound of the attention scores (soft cap), for files without `attn_logit_softcapping`;
+    /// `None` if scores have none.
+    pub score_cap: Option<f64>,
+    /// Default bound of the logits, for files without `final_logit_softcapping`, 0 for no bound;
+    /// `None` if logits have none.
+    pub logit_cap: Option<f64>,
     /// Whether each head has a sink, which takes part in the sum of its weights: `attn_sinks`.
     pub has_sinks: bool,
     /// Whether YaRN rounds the pairs at its borders, for files that do not say so.
     pub rounds_yarn: bool,
     /// Whether some layers are gated delta nets.
     pub delta_nets: bool,
+    /// Whether layers without key and value heads are gated short convolutions, `shortconv.conv`.
+    pub short_convs: bool,
+    /// Name of the norm after the last layer.
+    pub output_norm: &'static str,
+    /// Whether queries may have a factor that grows with the position: `attention.temperature_scale`.
+    pub tempers: bool,
     /// The mixture of experts that replaces the feed-forward network, if there is one.
     pub experts: Option<Routing>,
+    /// Whether values are normalised, each head by itself and without a weight, and whether keys before
+    /// their norm are the values of layers without `attn_v`.
+    pub unit_values: bool,
+    /// Whether heads, the feed-forward network, and what layers keep of a text may differ from layer to
+    /// layer: keys of `layer_sizes`.
+    pub varies: bool,
     /// Which layers use sliding-window attention.
     pub windows: Windows,
+    /// Default size of the window, in keys, for files without `attention.sliding_window`; `None` if
+    /// such a file has no window.
+    pub default_window: Option<u32>,
     /// Default base of the rotary frequencies of sliding-window layers, for files without
     /// `rope.freq_base_swa`; `None` if all layers use the same frequencies.
     pub local_rope_base: Option<f64>,
+    /// Factor of the attention scores, for files without `attention.scale`; `None` for
+    /// `1 / sqrt(head size)`.
+    pub default_scale: Option<f64>,
+    /// What is put before a text that is a query, and before one that is searched, in models that make
+    /// vectors of texts; `None` if nothing is known.
+    pub prompts: Option<[&'static str; 2]>,
+    /// Whether a reranker of this architecture answers yes or no, after a text that asks for it.
+    pub answers: bool,
+    /// Whether dense layers may follow the vector of a text: `dense_2`, `dense_3`.
+    pub dense: bool,
     /// Layer count of the one model size in which attention scores are scaled by
     /// `1 / sqrt(width / heads)` instead of `1 / sqrt(head size)`, unless the file has
     /// `attention.scale`.
@@ -140,6 +171,9 @@ pub struct Routing {
     pub has_selection_bias: bool,
     /// Whether a network beside the experts computes every token: `ffn_up_shexp` and its kin.
     pub shared: Sharing,
+    /// Whether the feed-forward network computes every token too, each with norms of its own, and
+    /// files may have no experts.
+    pub is_beside: bool,
 }
 
 /// A network that computes every token beside a mixture of experts.
@@ -216,12 +250,24 @@ const PLAIN: Architecture = Architecture {
     has_scales: false,
     rotated: Rotated::All,
     gated_attention: false,
+    score_cap: None,
+    logit_cap: None,
     has_sinks: false,
     rounds_yarn: true,
     delta_nets: false,
+    short_convs: false,
+    output_norm: "output_norm",
+    tempers: false,
     experts: None,
+    unit_values: false,
+    varies: false,
     windows: Windows::None,
+    default_window: None,
     local_rope_base: None,
+    default_scale: None,
+    prompts: None,
+    answers: false,
+    dense: false,
     scales_by_width: None,
 };
 
@@ -231,6 +277,7 @@ const SOFTMAX: Routing = Routing {
     normalises: true,
     has_selection_bias: false,
     shared: Sharing::None,
+    is_beside: false,
 };
 
 /// What both architectures of Qwen 3.5 have in common.
@@ -242,21 +289,55 @@ const QWEN35: Architecture = Architecture {
     ..PLAIN
 };
 
+/// What is put before queries of models that the authors of Qwen 3 made for vectors.
+const QWEN3_QUERY: &str = "Instruct: Given a web search query, retrieve relevant passages that answer \
+                           the query\nQuery:";
+
+/// Gemma 3, and its encoder but for what makes it one.
+const GEMMA3: Architecture = Architecture {
+    name: "gemma3",
+    head_norms: HeadNorms::Each,
+    post_norms: true,
+    activation: Activation::GeluTanh,
+    scales_embedding: true,
+    windows: Windows::AllBut(6),
+    local_rope_base: Some(10_000.0),
+    ..PLAIN
+};
+
 /// Every supported architecture.
-static ALL: [Architecture; 21] = [
+static ALL: [Architecture; 26] = [
     Architecture::LLAMA,
     Architecture { name: "qwen2", biases: &["attn_q", "attn_k", "attn_v"], ..PLAIN },
-    Architecture { name: "qwen3", head_norms: HeadNorms::Each, ..PLAIN },
     Architecture {
-        name: "gemma3",
+        name: "qwen3",
         head_norms: HeadNorms::Each,
+        prompts: Some([QWEN3_QUERY, ""]),
+        answers: true,
+        ..PLAIN
+    },
+    // The 27-billion-parameter model has 62 layers.
+    Architecture { scales_by_width: Some(62), ..GEMMA3 },
+    Architecture {
+        name: "gemma4",
+        logit_cap: Some(0.0),
+        unit_values: true,
+        varies: true,
+        experts: Some(Routing { is_beside: true, ..SOFTMAX }),
+        default_scale: Some(1.0),
+        ..GEMMA3
+    },
+    Architecture {
+        name: "gemma2",
         post_norms: true,
         activation: Activation::GeluTanh,
         scales_embedding: true,
-        windows: Windows::AllBut(6),
-        local_rope_base: Some(10_000.0),
+        score_cap: Some(50.0),
+        logit_cap: Some(30.0),
+        windows: Windows::AllBut(2),
+        default_window: Some(4096),
         // The 27-billion-parameter model.
-        scales_by_width: Some(62),
+        scales_by_width: Some(46),
         ..PLAIN
     },
     Architecture {
@@ -284,6 +365,14 @@ static ALL: [Architecture; 21] = [
         experts: Some(Routing { shared: Sharing::Gated, ..SOFTMAX }),
         ..QWEN35
     },
+    Architecture {
+        name: "lfm2",
+        head_norms: HeadNorms::Each,
+        short_convs: true,
+        output_norm: "token_embd_norm",
+        ..PLAIN
+    },
+    Architecture { name: "mistral3", rope: RopePairs::Interleaved, tempers: true, ..PLAIN },
     Architecture { name: "ernie4_5", rope: RopePairs::Interleaved, ..PLAIN },
     Architecture {
         name: "ernie4_5-moe",
@@ -351,6 +440,13 @@ static ALL: [Architecture; 21] = [
         activation: Activation::Gelu,
         rotated: Rotated::None,
         ..PLAIN
+    },
+    Architecture {
+        name: "gemma-embedding",
+        encodes: true,
+        prompts: Some(["task: search result | query: ", "title: none | text: "]),
+        dense: true,
+        ..GEMMA3
     },
     Architecture {
         name: "nomic-bert",

@@ -11,7 +11,9 @@ pub use super::architecture::{
 };
 pub use super::delta_net::DeltaNet;
 pub use super::experts::{Experts, SharedExpert};
+pub use super::layer_sizes::{LayerSizes, LocalHeads};
 pub use super::pooling::Pooling;
+pub use super::short_conv::{ShortConvs, Temperature};
 use super::yarn;
 pub use super::yarn::Yarn;
 
@@ -48,6 +50,12 @@ pub struct Config {
     pub experts: Option<Experts>,
     /// Layers that are gated delta nets, if there are any.
     pub delta_net: Option<DeltaNet>,
+    /// Layers that are gated short convolutions, if there are any.
+    pub short_convs: Option<ShortConvs>,
+    /// A factor of queries that grows with their position, if there is one.
+    pub temperature: Option<Temperature>,
+    /// What differs between layers.
+    pub layer_sizes: LayerSizes,
     /// Length of the training context, in positions.
     pub context: usize,
     /// Number of tokens, which is the number of rows of the embedding.
@@ -56,11 +64,17 @@ pub struct Config {
     pub token_types: usize,
     /// How the hidden states of a text become one vector.
     pub pooling: Pooling,
+    /// Numbers of results and of operands of the dense layers that follow the vector of a text.
+    pub dense: Vec<[usize; 2]>,
     /// Epsilon of the norms: added to the mean square, or to the variance, before its root is taken.
     pub norm_epsilon: f32,
     /// Scale of the attention scores without YaRN's magnitude factor; [`Config::scale`] includes
     /// it.
     pub attention_scale: f32,
+    /// Bound of the attention scores (soft cap), if there is one.
+    pub score_cap: Option<f32>,
+    /// Bound of the logits (soft cap), if there is one.
+    pub logit_cap: Option<f32>,
     /// Sliding-window attention, if any.
     pub window: Option<Window>,
     /// Base of the rotary frequencies.
@@ -155,13 +169,11 @@ impl Config {
         let keys = Keys { file, architecture };
         let width = keys.count("embedding_length", MAX_WIDTH)?;
         let heads = keys.count("attention.head_count", width as u64)?;
-        let kv_heads = match keys.find_count("attention.head_count_kv", heads as u64)? {
-            Some(n) if heads % n != 0 => {
-                let what = format!("{n} does not divide attention.head_count, {heads}");
-                return Err(keys.bad("attention.head_count_kv", what));
-            }
-            n => n.unwrap_or(heads),
-        };
+        let layers = keys.layers()?;
+        let context = keys.count("context_length", MAX_CONTEXT)?;
+        let window = keys.window(context, layers)?;
+        let kv_counts = keys.kv_heads(heads, layers)?;
+        let kv_heads = keys.wide_kv_heads(&kv_counts, window)?;
         let head_dim = keys.head_dim(width, heads)?;
         let rope_dim = match keys.find_count("rope.dimension_count", head_dim as u64)? {
             Some(n) if n % 2 != 0 => {
@@ -174,24 +186,22 @@ impl Config {
             Norm::Layer => "attention.layer_norm_epsilon",
         };
         let norm_epsilon = keys.number(norm_epsilon, None, 0.0, 1.0)?;
-        let blocks = keys.count("block_count", MAX_LAYERS)?;
-        // Blocks after the last layer predict further tokens.
-        let layers = match file.find_u64(&keys.key("nextn_predict_layers"))?.unwrap_or(0) {
-            n if n >= blocks as u64 => {
-                let what = format!("{n} of {blocks} blocks");
-                return Err(keys.bad("nextn_predict_layers", what));
-            }
-            n => blocks - n as usize,
-        };
-        let context = keys.count("context_length", MAX_CONTEXT)?;
         let scale_by = match architecture.scales_by_width {
             Some(n) if n == layers => width as f64 / heads as f64,
             _ => head_dim as f64,
         };
-        let scale = keys.number("attention.scale", Some(1.0 / scale_by.sqrt()), 0.0, 1e6)?;
+        let default_scale = architecture.default_scale.unwrap_or(1.0 / scale_by.sqrt());
+        let scale = keys.number("attention.scale", Some(default_scale), 0.0, 1e6)?;
         let experts = Experts::read(&keys)?;
         let feed_forward = match &experts {
-            Some(experts) if experts.dense_layers == 0 => experts.feed_forward,
+            Some(experts) if experts.dense_layers == 0 && !experts.is_beside => {
+                experts.feed_forward
+            }
+            _ if architecture.varies => {
+                let sizes = keys.layer_counts("feed_forward_length", layers, [1, MAX_WIDTH])?;
+                let first = sizes.and_then(|sizes| sizes.first().copied());
+                first.ok_or_else(|| keys.bad("feed_forward_length", "the key is missing".into()))?
+            }
             _ => keys.count("feed_forward_length", MAX_WIDTH)?,
         };
         let delta_net = match architecture.delta_nets {
@@ -203,7 +213,10 @@ impl Config {
             architecture,
             experts,
             delta_net,
-            unrotated_period: keys.unrotated_period()?,
+            short_convs: keys.short_convs(&kv_counts)?,
+            temperature: keys.temperature(context)?,
+            unrotated_period: keys.unrotated_period(layers)?,
+            layer_sizes: keys.layer_sizes(layers, [heads, head_dim], &kv_counts, window)?,
             embedding_scale,
             residual_scale,
             logit_scale: 1.0 / logit_divisor,
@@ -217,9 +230,12 @@ impl Config {
             vocabulary: keys.vocabulary(width)?,
             token_types: keys.token_types(width)?,
             pooling: keys.pooling()?,
+            dense: keys.dense(width)?,
             norm_epsilon: norm_epsilon as f32,
             attention_scale: scale as f32,
-            window: keys.window(context)?,
+            score_cap: keys.soft_cap("attn_logit_softcapping", architecture.score_cap)?,
+            logit_cap: keys.soft_cap("final_logit_softcapping", architecture.logit_cap)?,
+            window,
             rope_base: keys.number("rope.freq_base", Some(10_000.0), 1.0, 1e15)?,
             local_rope_base: match architecture.local_rope_base {
                 None => None,
@@ -231,15 +247,15 @@ impl Config {
             tied_output: file.find_tensor("output.weight").is_none(),
         };
         keys.refuse_what_is_not_done()?;
+        config.check_shared_keys(&keys)?;
         Ok(config)
     }
 
     /// Returns the number of keys that a token attends to in this layer, including its own, or
     /// `None` if the layer has no window.
     pub fn window(&self, layer: usize) -> Option<u32> {
-        let Window { size, period } = self.window?;
-        let sees_all = period.is_some_and(|period| (layer + 1).is_multiple_of(period));
-        (!sees_all).then_some(size)
+        let window = self.window?;
+        (!window.sees_all(layer)).then_some(window.size)
     }
 
     /// Returns the scale of the attention scores in this layer, including YaRN's magnitude factor
@@ -273,8 +289,8 @@ impl Config {
         !self.unrotated_period.is_some_and(|period| (layer + 1).is_multiple_of(period))
     }
 
-    /// Returns the number of key elements per position and layer, which is also the number of value
-    /// elements.
+    /// Returns the number of key elements per position of a layer without a window, which is also the
+    /// number of value elements.
     pub fn kv_width(&self) -> usize {
         self.kv_heads * self.head_dim
     }
@@ -327,6 +343,17 @@ impl Keys<'_> {
             Some(n) if n > low && n <= high => Ok(n),
             Some(n) => Err(self.bad(name, format!("{n}, must be above {low} and at most {high}"))),
             None => Err(self.bad(name, "the key is missing".into())),
+        }
+    }
+
+    /// Returns the number of layers.
+    fn layers(&self) -> Result<usize> {
+        let blocks = self.count("block_count", MAX_LAYERS)?;
+        // Blocks after the last layer predict further tokens.
+        let name = "nextn_predict_layers";
+        match self.file.find_u64(&self.key(name))?.unwrap_or(0) {
+            n if n >= blocks as u64 => Err(self.bad(name, format!("{n} of {blocks} blocks"))),
+            n => Ok(blocks - n as usize),
         }
     }
 
@@ -439,4 +466,4 @@ impl Keys<'_> {
 
 #[cfg(test)]
 #[path = "config_tests.rs"]
-mod tests;
+pub(crate) mod tests;

@@ -31,7 +31,7 @@ fn config(changes: &[(&'static str, Option<Entry>)], tensors: &[(&str, &[u64])])
 }
 
 /// Reads the config of that model under a different architecture, with additional keys.
-fn config_of(architecture: &'static str, more: &[(&str, Entry)]) -> Result<Config> {
+pub(crate) fn config_of(architecture: &'static str, more: &[(&str, Entry)]) -> Result<Config> {
     let key = |key: &str| match key.strip_prefix("llama.") {
         Some(rest) => format!("{architecture}.{rest}"),
         None => key.to_owned(),
@@ -160,12 +160,18 @@ fn a_valid_file_is_read_with_its_defaults() {
         feed_forward: 96,
         experts: None,
         delta_net: None,
+        short_convs: None,
+        temperature: None,
+        layer_sizes: LayerSizes::default(),
         context: 128,
         vocabulary: 8,
         token_types: 0,
         pooling: Pooling::Last,
+        dense: Vec::new(),
         norm_epsilon: 1e-5,
         attention_scale: 0.25,
+        score_cap: None,
+        logit_cap: None,
         window: None,
         rope_base: 10_000.0,
         local_rope_base: None,
@@ -270,7 +276,7 @@ fn what_is_not_known_is_unsupported_and_the_known_is_listed() {
         (
             "general.architecture",
             Text("mamba"),
-            "known: llama, qwen2, qwen3, gemma3, phi3, qwen3moe",
+            "known: llama, qwen2, qwen3, gemma3, gemma2, phi3, qwen3moe",
         ),
         ("llama.rope.scaling.type", Text("longrope"), "known: none, linear, llama3, yarn"),
         ("llama.expert_count", Integer(8), "8 experts"),

@@ -7,6 +7,7 @@ use super::builder::OnUpload;
 use super::config::Pooling;
 use super::decoder::{self, SEQ, TEXTS};
 use super::model::Model;
+use super::rerank;
 use super::tokenizer::EncodeOptions;
 use super::upload;
 use warploom::graph::{Graph, computing_in};
@@ -92,6 +93,8 @@ impl<'a> EmbedderBuilder<'a> {
 
     /// Sets how the hidden states of a text become one vector. Default: as the model's file says;
     /// otherwise the mean of an encoder's tokens, and the last token of a language model.
+    /// [`Pooling::Score`] makes a reranker of a language model that was trained to answer yes or no,
+    /// for files that do not say so.
     pub fn pooling(mut self, pooling: impl Into<Option<Pooling>>) -> EmbedderBuilder<'a> {
         self.pooling = pooling.into();
         self
@@ -150,10 +153,13 @@ impl<'a> EmbedderBuilder<'a> {
             None => Runtime::builder().build_async().await?,
         };
         let settings = Settings {
-            pooling: match model.config().pooling {
+            pooling: match (model.config().pooling, pooling) {
                 // Its layers are made for it.
-                Pooling::Score => Pooling::Score,
-                of_file => pooling.unwrap_or(of_file),
+                (Pooling::Score, _) => Pooling::Score,
+                (_, Some(Pooling::Score)) if !model.config().architecture.answers => {
+                    return Err(rerank::is_none(&model));
+                }
+                (of_file, given) => given.unwrap_or(of_file),
             },
             normalises,
             truncates,
@@ -185,7 +191,12 @@ impl Embedder {
     ) -> Result<Embedder> {
         upload::check_weights(&runtime, &model)?;
         let weights = model.weights_on(runtime.device().profile().kind);
-        let graph = decoder::encoder(model.config(), &weights)?;
+        let of_file = model.config().pooling == Pooling::Score;
+        let answers = match settings.pooling == Pooling::Score && !of_file {
+            true => Some(rerank::answers(&model)?),
+            false => None,
+        };
+        let graph = decoder::encoder(model.config(), &weights, answers)?;
         let graph = Arc::new(computing_in(&graph, settings.mode)?);
         let tensors = upload::weights_of(&runtime, &model, &weights, &graph, progress).await?;
         let instances = HashMap::new();
@@ -204,7 +215,8 @@ impl Embedder {
 
     /// Returns the number of elements of a vector.
     pub fn width(&self) -> usize {
-        self.model.config().width
+        let config = self.model.config();
+        config.dense.last().map_or(config.width, |[results, _]| *results)
     }
 
     /// Returns how the hidden states of a text become one vector.
@@ -420,6 +432,11 @@ fn inputs(model: &Model, pooling: Pooling, texts: &[&Text]) -> Vec<Vec<u8>> {
     let (mut spans, mut local) = (Vec::with_capacity(total), Vec::new());
     let mut pool = vec![0.0f32; texts.len() * total];
     let window = (0..config.layers).find_map(|layer| config.window(layer)).map(|n| n as usize);
+    let encodes = config.architecture.encodes;
+    let pooling = match pooling {
+        Pooling::Score if !encodes => Pooling::Last,
+        pooling => pooling,
+    };
     let mut begin = 0;
     for (text, Text { tokens: ids, second }) in texts.iter().enumerate() {
         let len = ids.len();
@@ -428,10 +445,13 @@ fn inputs(model: &Model, pooling: Pooling, texts: &[&Text]) -> Vec<Vec<u8>> {
         for position in 0..len {
             let at = begin + position;
             positions.push(position as i32);
-            let end = if config.architecture.encodes { begin + len } else { at + 1 };
+            let end = if encodes { begin + len } else { at + 1 };
             spans.push([begin as i32, end as i32]);
             if let Some(window) = window {
-                local.push([begin.max((at + 1).saturating_sub(window)) as i32, end as i32]);
+                // Of an encoder, half of the window is before the token and half of it behind.
+                let [before, behind] = if encodes { [window / 2; 2] } else { [window - 1, 0] };
+                let first = begin.max(at.saturating_sub(before));
+                local.push([first as i32, end.min(at + behind + 1) as i32]);
             }
         }
         let row = text * total + begin;

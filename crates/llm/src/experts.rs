@@ -29,6 +29,8 @@ pub struct Experts {
     pub has_selection_bias: bool,
     /// The network that computes every token beside the experts; `None` without one.
     pub shared: Option<SharedExpert>,
+    /// Whether the feed-forward network computes every token too.
+    pub is_beside: bool,
 }
 
 /// A network that computes every token beside a mixture of experts.
@@ -55,6 +57,7 @@ impl Experts {
             (None, n) => {
                 return Err(keys.unsupported(name, format!("a mixture of {n} experts")));
             }
+            (Some(routing), 0) if routing.is_beside => return Ok(None),
             (Some(routing), _) => routing,
         };
         let count = keys.count(name, MAX_EXPERTS)?;
@@ -98,6 +101,7 @@ impl Experts {
             normalised: normalised.unwrap_or(routing.normalises),
             scale: scale as f32,
             has_selection_bias: routing.has_selection_bias,
+            is_beside: routing.is_beside,
             shared: shared(keys, routing.shared, feed_forward)?,
         }))
     }

@@ -77,6 +77,8 @@ mod foreign;
 mod generate;
 #[cfg(not(target_arch = "wasm32"))]
 pub mod huggingface;
+mod layer_sizes;
+mod layer_weights;
 mod model;
 #[cfg(not(target_arch = "wasm32"))]
 mod pattern_native;
@@ -89,6 +91,7 @@ mod planner;
 mod pooling;
 mod pretokenizer;
 mod prewarm;
+mod prompts;
 #[cfg(not(target_arch = "wasm32"))]
 pub mod quantize;
 mod recovery;
@@ -102,6 +105,7 @@ mod session;
 mod setters;
 mod shape_buckets;
 pub mod shapes;
+mod short_conv;
 mod step;
 mod stop;
 #[cfg(all(not(target_arch = "wasm32"), feature = "structure"))]
@@ -129,6 +133,7 @@ pub use embedder::{Embedder, EmbedderBuilder, cosine};
 pub use generate::{Event, Finish, GenerateOptions, Generated, OnEvent};
 pub use model::Model;
 pub use perplexity::{OnWindow, Perplexity, PerplexityOptions};
+pub use prompts::TextKind;
 pub use recovery::{OnRecovery, Recovered, Recovery};
 pub use sampler::{Sampler, Sampling};
 pub use session::{MAX_SEQUENCES, Session};

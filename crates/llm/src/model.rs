@@ -186,14 +186,16 @@ impl Model {
 
     /// Returns the KV cache bytes of one position in all layers, for this element type.
     pub fn cache_bytes_per_token(&self, dtype: DType) -> u64 {
-        let cached = (0..self.config.layers).filter(|n| self.config.delta_net_of(*n).is_none());
-        (cached.count() * 2 * self.config.kv_width()) as u64 * dtype.bytes()
+        let config = &self.config;
+        let keeps = (0..config.layers).filter(|n| config.has_keys(*n));
+        let widths = keeps.map(|n| config.kv_width_of(n));
+        (2 * widths.sum::<usize>()) as u64 * dtype.bytes()
     }
 
     /// Returns the bytes of the recurrent states of one sequence, in all layers.
     pub fn state_bytes(&self) -> u64 {
-        let nets = (0..self.config.layers).filter_map(|n| self.config.delta_net_of(n));
-        nets.map(|net| net.state_elements().iter().sum::<usize>() as u64 * 4).sum()
+        let elements = |n: usize| self.config.state_elements(n).iter().sum::<usize>() as u64;
+        (0..self.config.layers).map(|n| 4 * elements(n)).sum()
     }
 }
 

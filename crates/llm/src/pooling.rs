@@ -13,7 +13,8 @@ pub enum Pooling {
     First,
     /// The last token.
     Last,
-    /// The first token, of which a further layer makes a score: the model is a reranker.
+    /// A token of which a further layer makes a score: the first one of an encoder, the last one of a
+    /// language model. The model is a reranker.
     Score,
 }
 
@@ -62,7 +63,7 @@ impl Keys<'_> {
             Some(3) => Ok(Pooling::Last),
             None | Some(0) if self.architecture.encodes => Ok(Pooling::Mean),
             None | Some(0) => Ok(Pooling::Last),
-            Some(4) if self.architecture.encodes => Ok(Pooling::Score),
+            Some(4) if self.architecture.encodes || self.architecture.answers => Ok(Pooling::Score),
             Some(4) => Err(self.unsupported(name, "4, a score by this architecture,".into())),
             Some(other) => Err(self.bad(name, format!("{other}, must be from 0 to 4"))),
         }

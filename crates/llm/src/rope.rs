@@ -51,7 +51,7 @@ impl Config {
             }
         }
         let frequency = |i: usize| {
-            let plain = self.plain_frequency(self.rope_base, i);
+            let plain = plain_frequency(self.rope_base, i, self.rope_dim);
             let frequency = match self.rope_scaling {
                 RopeScaling::Yarn(yarn) => yarn.apply(self.rope_base, self.rope_dim, i, plain),
                 scaling => scaling.apply(plain),
@@ -62,16 +62,17 @@ impl Config {
     }
 
     /// Returns the rotary frequencies of the layers for which [`Config::is_local`] is true,
-    /// `[rope_dim / 2]`, or `None` if there are no such frequencies. Unlike
+    /// `[local_rope_dim / 2]`, or `None` if there are no such frequencies. Unlike
     /// [`Config::rope_frequencies`], they are never scaled or divided by factors.
     pub fn local_rope_frequencies(&self) -> Option<Vec<f32>> {
         let base = self.local_rope_base?;
-        Some((0..self.rope_dim / 2).map(|i| self.plain_frequency(base, i) as f32).collect())
+        let dim = self.local_rope_dim();
+        Some((0..dim / 2).map(|i| plain_frequency(base, i, dim) as f32).collect())
     }
+}
 
-    fn plain_frequency(&self, base: f64, pair: usize) -> f64 {
-        base.powf(-2.0 * pair as f64 / self.rope_dim as f64)
-    }
+fn plain_frequency(base: f64, pair: usize, dim: usize) -> f64 {
+    base.powf(-2.0 * pair as f64 / dim as f64)
 }
 
 impl RopeScaling {

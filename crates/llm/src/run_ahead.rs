@@ -46,7 +46,7 @@ impl Session {
     pub fn runs_ahead(&self) -> usize {
         match self.device().profile().kind {
             DeviceKind::Cpu => 1,
-            _ if self.model().config().delta_net.is_some() => 1,
+            _ if self.model().config().is_recurrent() => 1,
             _ => RUNS_AHEAD,
         }
     }

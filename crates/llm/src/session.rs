@@ -204,7 +204,7 @@ impl Session {
     /// again if they have read others.
     pub(super) async fn catch_up(&mut self, sequence: usize) -> Result<()> {
         let past = self.past_of(sequence);
-        let is_recurrent = self.model().config().delta_net.is_some();
+        let is_recurrent = self.model().config().is_recurrent();
         // A token at position 0 clears the states.
         if !is_recurrent || past == 0 || self.absorbed[sequence] == Some(past) {
             return Ok(());

@@ -1,6 +1,6 @@
 //! Hyperparameters of real models, for making plans without the model files.
 
-use crate::config::{Architecture, Config, Pooling, RopeScaling, Window};
+use crate::config::{Architecture, Config, LayerSizes, Pooling, RopeScaling, Window};
 
 /// Returns the config of SmolLM2-135M: 30 layers, 9 query heads, 3 key and value heads, a tied
 /// embedding.
@@ -15,12 +15,18 @@ pub fn smollm2_135m() -> Config {
         feed_forward: 1536,
         experts: None,
         delta_net: None,
+        short_convs: None,
+        temperature: None,
+        layer_sizes: LayerSizes::default(),
         context: 8192,
         vocabulary: 49_152,
         token_types: 0,
         pooling: Pooling::Last,
+        dense: Vec::new(),
         norm_epsilon: 1e-5,
         attention_scale: 0.125,
+        score_cap: None,
+        logit_cap: None,
         window: None,
         rope_base: 100_000.0,
         local_rope_base: None,

@@ -4,9 +4,8 @@ use std::borrow::Cow;
 use std::collections::HashSet;
 use std::ops::Range;
 
-use super::config::{
-    Config, DeltaNet, EmbeddingParts, Experts, HeadNorms, Norm, Pooling, ROPE_FACTORS,
-};
+use super::config::{Config, EmbeddingParts, Norm, Pooling, ROPE_FACTORS};
+use super::layer_sizes::LAYER_EMBEDDING;
 use super::rope::{self, LOCAL_ROPE_FREQUENCIES, ROPE_FREQUENCIES};
 use warploom::provider::GRANULE;
 use warploom::{Error, Result};
@@ -61,10 +60,20 @@ pub(super) fn of_file(file: &Gguf, config: &Config) -> Result<Vec<Weight>> {
         let has_further = file.find_u64(&key).is_ok_and(|n| n.is_some_and(|n| n > 0));
         has_further && block.is_some_and(|block| block >= config.layers)
     };
+    // Files may have matrices of keys in layers that read those of another layer.
+    let spare = |name: &str| {
+        let block = name.strip_prefix("blk.").and_then(|rest| rest.split_once('.'));
+        block.is_some_and(|(block, rest)| {
+            let layer = block.parse().ok().filter(|layer: &usize| *layer < config.layers);
+            let shares = layer.is_some_and(|layer| config.keys_of(layer) != layer);
+            shares && ["attn_k.weight", "attn_v.weight", "attn_k_norm.weight"].contains(&rest)
+        })
+    };
     let unread = |name: &str| {
         // Frequencies stored by old files are computed from the config instead.
         !known.contains(name)
             && !further(name)
+            && !spare(name)
             && name != ROPE_FACTORS
             && !name.ends_with("attn_rot_embd.weight")
     };
@@ -94,9 +103,7 @@ pub(super) fn table(
     stored: impl Fn(&str, &[u64], Need) -> Result<Option<Format>>,
 ) -> Result<Vec<Weight>> {
     let mut table = Table { weights: Vec::new(), config, stored };
-    let (d, q) = (config.width as u64, (config.heads * config.head_dim) as u64);
-    let (kv, ff) = (config.kv_width() as u64, config.feed_forward as u64);
-    let vocabulary = config.vocabulary as u64;
+    let (d, vocabulary) = (config.width as u64, config.vocabulary as u64);
     table.matrix("token_embd", &[vocabulary, d])?;
     let architecture = config.architecture;
     if architecture.embedding == EmbeddingParts::PositionsAndTypes {
@@ -107,95 +114,50 @@ pub(super) fn table(
         table.norm("token_embd_norm", d)?;
     }
     if !architecture.sum_norms {
-        table.norm("output_norm", d)?;
+        table.norm(architecture.output_norm, d)?;
     }
     if config.pooling == Pooling::Score {
         table.head(d)?;
     }
+    for (layer, [results, operands]) in (2..).zip(&config.dense) {
+        table.product(&format!("dense_{layer}"), [*results as u64, *operands as u64])?;
+    }
     if !config.tied_output {
         table.product("output", [vocabulary, d])?;
     }
+    let sizes = &config.layer_sizes;
+    if sizes.embedding > 0 {
+        let (each, all) = (sizes.embedding as u64, (sizes.embedding * config.layers) as u64);
+        table.matrix(LAYER_EMBEDDING, &[vocabulary, all])?;
+        table.product("per_layer_model_proj", [all, d])?;
+        table.norm("per_layer_proj_norm", each)?;
+    }
     for layer in 0..config.layers {
-        let name = |tensor: &str| format!("blk.{layer}.{tensor}");
-        let mut vectors = match architecture.pre_norms {
-            true => vec![("attn_norm", d), (architecture.ffn_norm, d)],
-            false => Vec::new(),
-        };
-        let e = config.head_dim as u64;
-        let net = config.delta_net_of(layer);
-        match architecture.head_norms {
-            _ if net.is_some() => {}
-            HeadNorms::None => {}
-            HeadNorms::EachIfPresent => {
-                for kind in ["attn_q_norm", "attn_k_norm"] {
-                    table.vector(&name(&format!("{kind}.weight")), e, Need::Optional)?;
-                }
-            }
-            HeadNorms::Each => vectors.extend([("attn_q_norm", e), ("attn_k_norm", e)]),
-            HeadNorms::Whole => vectors.extend([("attn_q_norm", q), ("attn_k_norm", kv)]),
-        }
-        if architecture.sub_norms {
-            vectors.extend([("attn_sub_norm", q), ("ffn_sub_norm", ff)]);
-        }
-        if architecture.post_norms {
-            vectors.extend([("post_attention_norm", d), ("post_ffw_norm", d)]);
-        }
-        if architecture.sum_norms {
-            vectors.extend([("attn_output_norm", d), ("layer_output_norm", d)]);
-        }
-        for (norm, len) in vectors {
-            table.norm(&name(norm), len)?;
-        }
-        if architecture.has_sinks {
-            table.vector(&name("attn_sinks.weight"), config.heads as u64, Need::Required)?;
-        }
-        let rows = if architecture.gated_attention { 2 * q } else { q };
-        let mut products: Vec<(&str, [u64; 2])> = match (net, architecture.merged_qkv) {
-            (Some(net), _) => table.delta_net(layer, net)?,
-            (None, true) => vec![("attn_qkv", [q + 2 * kv, d]), ("attn_output", [d, q])],
-            (None, false) => vec![
-                ("attn_q", [rows, d]),
-                ("attn_k", [kv, d]),
-                ("attn_v", [kv, d]),
-                ("attn_output", [d, q]),
-            ],
-        };
-        match (config.experts_of(layer), architecture.merged_gate) {
-            (Some(experts), _) => products.push(("ffn_gate_inp", [experts.count as u64, d])),
-            (None, true) => products.extend([("ffn_up", [2 * ff, d]), ("ffn_down", [d, ff])]),
-            (None, false) => {
-                products.extend(architecture.gated.then_some(("ffn_gate", [ff, d])));
-                products.extend([("ffn_up", [ff, d]), ("ffn_down", [d, ff])]);
-            }
-        }
-        for (product, shape) in products {
-            table.product(&name(product), shape)?;
-        }
-        if let Some(experts) = config.experts_of(layer) {
-            table.experts(layer, experts)?;
-        }
+        table.layer(layer)?;
     }
     let mut weights = table.weights;
     let rotates = (0..config.layers).any(|layer| config.rotates(layer));
-    for (name, there) in
-        [(ROPE_FREQUENCIES, rotates), (LOCAL_ROPE_FREQUENCIES, config.local_rope_base.is_some())]
-    {
+    let is_local = config.local_rope_base.is_some();
+    for (name, there, dim) in [
+        (ROPE_FREQUENCIES, rotates, config.rope_dim),
+        (LOCAL_ROPE_FREQUENCIES, is_local, config.local_rope_dim()),
+    ] {
         if there {
-            let shape = vec![config.rope_dim as u64 / 2];
+            let shape = vec![dim as u64 / 2];
             weights.push(Weight { name: name.into(), shape, format: Format::F32 });
         }
     }
     Ok(weights)
 }
 
-struct Table<'a, F> {
+pub(super) struct Table<'a, F> {
     weights: Vec<Weight>,
-    config: &'a Config,
+    pub(super) config: &'a Config,
     stored: F,
 }
 
 impl<F: Fn(&str, &[u64], Need) -> Result<Option<Format>>> Table<'_, F> {
-    fn matrix(&mut self, name: &str, shape: &[u64]) -> Result<()> {
+    pub(super) fn matrix(&mut self, name: &str, shape: &[u64]) -> Result<()> {
         let name = format!("{name}.weight");
         if let Some(format) = (self.stored)(&name, shape, Need::Required)? {
             self.weights.push(Weight { name, shape: shape.to_vec(), format });
@@ -203,9 +165,20 @@ impl<F: Fn(&str, &[u64], Need) -> Result<Option<Format>>> Table<'_, F> {
         Ok(())
     }
 
-    /// Adds the layers that make a score of the first token: a dense one, if there is one, and one
-    /// with one result.
+    /// Adds a matrix if it is present.
+    pub(super) fn matrix_if_present(&mut self, name: &str, shape: &[u64]) -> Result<()> {
+        if let Some(format) = (self.stored)(name, shape, Need::Optional)? {
+            self.weights.push(Weight { name: name.to_owned(), shape: shape.to_vec(), format });
+        }
+        Ok(())
+    }
+
+    /// Adds the layers that make a score of a token: a dense one, if there is one, and one with one
+    /// result, or with those of yes and no.
     fn head(&mut self, d: u64) -> Result<()> {
+        if self.config.architecture.answers {
+            return self.product("cls.output", [2, d]);
+        }
         if (self.stored)("cls.weight", &[d, d], Need::Optional)?.is_some() {
             self.product("cls", [d, d])?;
         }
@@ -213,7 +186,7 @@ impl<F: Fn(&str, &[u64], Need) -> Result<Option<Format>>> Table<'_, F> {
     }
 
     /// Adds the weight of a norm, and its bias if norms have one.
-    fn norm(&mut self, name: &str, len: u64) -> Result<()> {
+    pub(super) fn norm(&mut self, name: &str, len: u64) -> Result<()> {
         self.vector(&format!("{name}.weight"), len, Need::Required)?;
         match self.config.architecture.norm {
             Norm::Rms => Ok(()),
@@ -222,13 +195,13 @@ impl<F: Fn(&str, &[u64], Need) -> Result<Option<Format>>> Table<'_, F> {
     }
 
     /// Adds a vector if it is present.
-    fn vector(&mut self, name: &str, len: u64, need: Need) -> Result<()> {
+    pub(super) fn vector(&mut self, name: &str, len: u64, need: Need) -> Result<()> {
         self.small(name, &[len], need)
     }
 
     /// Adds a vector, or one for each expert, if it is present. These are small and read by many
     /// kernels, so they are f32 on the device.
-    fn small(&mut self, name: &str, shape: &[u64], need: Need) -> Result<()> {
+    pub(super) fn small(&mut self, name: &str, shape: &[u64], need: Need) -> Result<()> {
         if (self.stored)(name, shape, need)?.is_some() {
             let (name, shape) = (name.to_owned(), shape.to_vec());
             self.weights.push(Weight { name, shape, format: Format::F32 });
@@ -236,54 +209,9 @@ impl<F: Fn(&str, &[u64], Need) -> Result<Option<Format>>> Table<'_, F> {
         Ok(())
     }
 
-    /// Adds the matrices and vectors of a mixture of experts, except for its router's.
-    fn experts(&mut self, layer: usize, experts: &Experts) -> Result<()> {
-        let name = |tensor: &str| format!("blk.{layer}.{tensor}");
-        let (d, count) = (self.config.width as u64, experts.count as u64);
-        let f = experts.feed_forward as u64;
-        for (product, [n, k]) in
-            [("ffn_gate_exps", [f, d]), ("ffn_up_exps", [f, d]), ("ffn_down_exps", [d, f])]
-        {
-            self.matrix(&name(product), &[count, n, k])?;
-            self.small(&format!("{}.bias", name(product)), &[count, n], Need::Optional)?;
-        }
-        if experts.has_selection_bias {
-            self.vector(&name("exp_probs_b.bias"), count, Need::Required)?;
-        }
-        let Some(shared) = experts.shared else { return Ok(()) };
-        let f = shared.feed_forward as u64;
-        for (product, shape) in
-            [("ffn_gate_shexp", [f, d]), ("ffn_up_shexp", [f, d]), ("ffn_down_shexp", [d, f])]
-        {
-            self.product(&name(product), shape)?;
-        }
-        match shared.gated {
-            true => self.vector(&name("ffn_gate_inp_shexp.weight"), d, Need::Required),
-            false => Ok(()),
-        }
-    }
-
-    /// Adds the vectors of a gated delta net, and returns the shapes of its products.
-    fn delta_net(&mut self, layer: usize, net: &DeltaNet) -> Result<Vec<(&'static str, [u64; 2])>> {
-        let name = |tensor: &str| format!("blk.{layer}.{tensor}");
-        let (d, heads) = (self.config.width as u64, net.heads as u64);
-        let (channels, inner) = (net.channels() as u64, net.inner() as u64);
-        self.small(&name("ssm_conv1d.weight"), &[channels, net.taps as u64], Need::Required)?;
-        self.vector(&name("ssm_dt.bias"), heads, Need::Required)?;
-        self.vector(&name("ssm_a"), heads, Need::Required)?;
-        self.vector(&name("ssm_norm.weight"), net.head_dim as u64, Need::Required)?;
-        Ok(vec![
-            ("attn_qkv", [channels, d]),
-            ("attn_gate", [inner, d]),
-            ("ssm_beta", [heads, d]),
-            ("ssm_alpha", [heads, d]),
-            ("ssm_out", [d, inner]),
-        ])
-    }
-
     /// Adds a matrix with its optional scale, which is one factor for all results, and its bias,
     /// which some architectures require.
-    fn product(&mut self, name: &str, shape: [u64; 2]) -> Result<()> {
+    pub(super) fn product(&mut self, name: &str, shape: [u64; 2]) -> Result<()> {
         self.matrix(name, &shape)?;
         self.vector(&format!("{name}.scale"), 1, Need::Optional)?;
         let stem = name.rsplit('.').next().unwrap_or(name);

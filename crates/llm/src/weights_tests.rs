@@ -21,6 +21,7 @@ fn small(architecture: &'static str) -> (Config, Vec<(String, Vec<u64>)>) {
             Sharing::None => None,
             sharing => Some(SharedExpert { feed_forward: 6, gated: sharing == Sharing::Gated }),
         },
+        is_beside: routing.is_beside,
     });
     let delta_net = architecture.delta_nets.then_some(DeltaNet {
         period: 2,

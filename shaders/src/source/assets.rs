@@ -111,6 +111,7 @@ assets! {
     "math_rem": "shared/math_rem.wgsl",
     "math_sigmoid": "shared/math_sigmoid.wgsl",
     "math_tanh": "shared/math_tanh.wgsl",
+    "soft_cap": "shared/soft_cap.wgsl",
     "math_trig": "shared/math_trig.wgsl",
     "matmul": "matmul.wgsl",
     "matmul_batched": "matmul_batched.wgsl",

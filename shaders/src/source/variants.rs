@@ -182,8 +182,8 @@ fn attention_sets(name: &str, base: &AssetSpec) -> Vec<AssetSpec> {
     let mut sets = Vec::new();
     match name {
         "attn_decode" => {
-            let dims = if has("vec4") { [32, 80, 128, 256] } else { [1, 33, 128, 256] };
-            for (dim, threads) in dims.into_iter().zip([64, 256, 128, 256]) {
+            let dims = if has("vec4") { [32, 80, 128, 256, 512] } else { [1, 33, 128, 256, 512] };
+            for (dim, threads) in dims.into_iter().zip([64, 256, 128, 256, 256]) {
                 sets.push(with(&[("HEAD_DIM", dim), ("WG", threads)]));
             }
         }
@@ -221,7 +221,7 @@ fn attention_sets(name: &str, base: &AssetSpec) -> Vec<AssetSpec> {
             sets.push(with(&[("HEAD_DIM", 48), ("SUB", 64)]));
         }
         "attn_prefill" => {
-            sets.extend([1, 33, 80, 128, 256].map(|dim| with(&[("HEAD_DIM", dim)])));
+            sets.extend([1, 33, 80, 128, 256, 512].map(|dim| with(&[("HEAD_DIM", dim)])));
         }
         _ => {}
     }

@@ -6,7 +6,9 @@
 //! softmax weights are f16, which the graph must allow (`ComputeMode::F16`).
 
 use crate::base::{ComputeMode, DType, Dim};
-use crate::engine::attention::single_pass::{groups_fit, in_quads, no_sinks, reads, spans, units};
+use crate::engine::attention::single_pass::{
+    groups_fit, in_quads, plain_scores, reads, spans, units,
+};
 use crate::engine::gemm::coop::{CoopLinear, MATRIX_UNITS};
 use crate::engine::heuristic::Peaks;
 use crate::engine::knobs::{Knob, powers};
@@ -77,7 +79,7 @@ impl Engine for CoopAttention {
             return Err(OTHER_OPERATION.into());
         }
         reads(query)?;
-        no_sinks(query)?;
+        plain_scores(query)?;
         if k.dtype != DType::F16 {
             return Err(format!("keys and values of {}", k.dtype));
         }

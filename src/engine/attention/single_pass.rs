@@ -194,6 +194,9 @@ impl Engine for Attention {
             false => tokens.clone(),
         };
         let mut call = Call::new(spec).attention(query, [&q, &k, &v])?.place(&place)?;
+        if let Op::Attention { soft_cap, .. } = query.op {
+            call = call.f32("soft_cap", soft_cap.unwrap_or(0.0));
+        }
         if let Some(sinks) = sinks {
             call = call.dim("sinks_offset", &sinks.layout.offset)?.bind(sinks.tensor);
         }
@@ -259,14 +262,15 @@ fn sinks<'a>(query: &'a Query) -> Option<&'a View> {
     query.operands.get(query.op.attention_operands(query.operands.len())[1]?)
 }
 
-/// Checks that an operation has no sinks, for engines whose kernels have none.
+/// Checks that an operation has neither sinks nor a soft cap, for engines whose kernels have none.
 ///
 /// # Errors
 /// Returns the reason if it has.
-pub(in crate::engine) fn no_sinks(query: &Query) -> Result<(), String> {
-    match sinks(query) {
-        Some(_) => Err("a head's sink takes part in its sum".into()),
-        None => Ok(()),
+pub(in crate::engine) fn plain_scores(query: &Query) -> Result<(), String> {
+    match (sinks(query), query.op) {
+        (Some(_), _) => Err("a head's sink takes part in its sum".into()),
+        (None, Op::Attention { soft_cap: Some(_), .. }) => Err("scores have a soft cap".into()),
+        _ => Ok(()),
     }
 }
 

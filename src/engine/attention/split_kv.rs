@@ -8,7 +8,7 @@
 
 use crate::base::{DType, Dim, Shape};
 use crate::engine::attention::single_pass::{
-    FEW_TOKENS, Place, groups_fit, in_quads, leaves_idle, no_sinks, operands, readers_and_keys,
+    FEW_TOKENS, Place, groups_fit, in_quads, leaves_idle, operands, plain_scores, readers_and_keys,
     reads, spans, units, whole_blocks,
 };
 use crate::engine::knobs::Knob;
@@ -17,7 +17,7 @@ use crate::engine::{Cost, Engine, EngineId, OTHER_OPERATION, Query, ReductionOrd
 use crate::error::{Error, Result};
 use crate::ir::Op;
 use crate::kernel::AssetSpec;
-use crate::kernel::catalogue::{F16_KV, MAX_HEAD_DIM, MAX_SPLITS};
+use crate::kernel::catalogue::{F16_KV, MAX_SPLIT_HEAD_DIM, MAX_SPLITS};
 use crate::provider::DeviceKind;
 
 /// The number of keys in a slice is a multiple of this.
@@ -110,15 +110,15 @@ impl Engine for SplitAttention {
             return Err("the device splits keys in its own way".into());
         }
         reads(query)?;
-        no_sinks(query)?;
+        plain_scores(query)?;
         groups_fit(query, 1)?;
         let [tokens, _, _, head_dim, _] = uppers(query).map_err(|e| e.to_string())?;
         if tokens > FEW_TOKENS && spans(query).is_none() {
             return Err(format!("{tokens} tokens, at most {FEW_TOKENS} are supported"));
         }
         match query.operands[0].shape[2].as_const() {
-            Some(_) if (1..=u64::from(MAX_HEAD_DIM)).contains(&head_dim) => Ok(()),
-            size => Err(format!("a head of {size:?} elements, at most {MAX_HEAD_DIM} fit")),
+            Some(_) if (1..=u64::from(MAX_SPLIT_HEAD_DIM)).contains(&head_dim) => Ok(()),
+            size => Err(format!("a head of {size:?} elements, at most {MAX_SPLIT_HEAD_DIM} fit")),
         }
     }
 

@@ -8,8 +8,8 @@
 
 use crate::base::{DType, Dim, Shape};
 use crate::engine::attention::single_pass::{
-    FEW_TOKENS, Place, groups_fit, leaves_idle, no_sinks, operands, readers_and_keys, reads, spans,
-    units, whole_blocks,
+    FEW_TOKENS, Place, groups_fit, leaves_idle, operands, plain_scores, readers_and_keys, reads,
+    spans, units, whole_blocks,
 };
 use crate::engine::attention::subgroup::{aligned, head};
 use crate::engine::knobs::{Knob, powers};
@@ -167,7 +167,7 @@ impl Engine for SpreadAttention {
             return Err("subgroups are not of 32 lanes".into());
         }
         reads(query)?;
-        no_sinks(query)?;
+        plain_scores(query)?;
         groups_fit(query, 1)?;
         cut(query)?;
         let [q, k, v, ..] = query.operands else { return Err(OTHER_OPERATION.into()) };

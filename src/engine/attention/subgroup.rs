@@ -3,8 +3,8 @@
 
 use crate::base::DType;
 use crate::engine::attention::single_pass::{
-    FEW_TOKENS, Place, groups_fit, leaves_idle, no_sinks, operands, readers_and_keys, reads, spans,
-    whole_blocks,
+    FEW_TOKENS, Place, groups_fit, leaves_idle, operands, plain_scores, readers_and_keys, reads,
+    spans, whole_blocks,
 };
 use crate::engine::knobs::{Knob, powers};
 use crate::engine::lowering::{Call, Lowering, View};
@@ -75,7 +75,7 @@ impl Engine for LanesAttention {
             return Err("subgroups are not of 32 lanes".into());
         }
         reads(query)?;
-        no_sinks(query)?;
+        plain_scores(query)?;
         groups_fit(query, 1)?;
         let size = head(query)?;
         if size > profile.max_threads_per_workgroup {

@@ -23,7 +23,7 @@ impl Forward {
     }
 
     /// `activation(gate) * up`: `[feed_forward]`.
-    fn gated(&self, gate: &[f64], up: &[f64]) -> Vec<f64> {
+    pub(super) fn gated(&self, gate: &[f64], up: &[f64]) -> Vec<f64> {
         if self.config.architecture.activation == Activation::ClampedSwiglu {
             let of = |(gate, up): (&f64, &f64)| {
                 let gate = gate.min(7.0);
@@ -41,6 +41,43 @@ impl Forward {
             other => panic!("{other:?} has no formula here"),
         };
         gate.iter().zip(up).map(|(gate, up)| activation(*gate) * up).collect()
+    }
+
+    /// The sum of the feed-forward network of `h` and of experts of `x`, each with norms of its own:
+    /// `[width]`.
+    pub(super) fn beside_experts(
+        &self,
+        layer: usize,
+        experts: &Experts,
+        x: &[f64],
+        h: &[f64],
+    ) -> Vec<f64> {
+        let name = |tensor: &str| format!("blk.{layer}.{tensor}");
+        let mut y = self.norm(&name("post_ffw_norm_1.weight"), &self.feed_forward(layer, h));
+        let by = 1.0 / (x.len() as f64).sqrt();
+        let r = self.norm(&name("ffn_gate_inp.scale"), x);
+        let r: Vec<f64> = r.iter().map(|v| v * by).collect();
+        let router = &self.weights[&name("ffn_gate_inp.weight")];
+        let of = |row: &[f32]| row.iter().zip(&r).map(|(w, r)| f64::from(*w) * r).sum::<f64>();
+        let mut weights: Vec<f64> = router.chunks(x.len()).map(of).collect();
+        softmax(&mut weights);
+        let mut chosen: Vec<usize> = (0..weights.len()).collect();
+        chosen.sort_by(|a, b| weights[*b].total_cmp(&weights[*a]));
+        chosen.truncate(experts.active);
+        let sum: f64 = chosen.iter().map(|expert| weights[*expert]).sum();
+        let h = self.norm(&name("pre_ffw_norm_2.weight"), x);
+        let mut all = vec![0.0; x.len()];
+        for expert in chosen {
+            let both = self.of_expert(&name("ffn_gate_up_exps"), expert, &h);
+            let (gate, up) = both.split_at(both.len() / 2);
+            let out = self.of_expert(&name("ffn_down_exps"), expert, &self.gated(gate, up));
+            let own = f64::from(self.weights[&name("ffn_down_exps.scale")][expert]);
+            let factor = weights[expert] / sum * own;
+            all.iter_mut().zip(out).for_each(|(y, out)| *y += factor * out);
+        }
+        let all = self.norm(&name("post_ffw_norm_2.weight"), &all);
+        y.iter_mut().zip(all).for_each(|(y, all)| *y += all);
+        y
     }
 
     /// The weighted sum of the networks of the chosen experts: `[width]`.

@@ -2,6 +2,8 @@
 //! the engine: the reference for logits. `architectures` checks it against another library.
 
 mod feed_forward;
+mod layer_embedding;
+mod short_conv;
 
 use std::cell::Cell;
 use std::collections::{HashMap, HashSet};
@@ -121,10 +123,13 @@ impl Forward {
             self.nearest.set([self.nearest.get()[0], 0.5]);
             x = self.token(*token);
         }
-        let x = self.norm("output_norm.weight", &x);
+        let x = self.norm(&format!("{}.weight", self.config.architecture.output_norm), &x);
         let output = if self.config.tied_output { "token_embd" } else { "output" };
         let mut logits = self.product(output, &x);
         logits.iter_mut().for_each(|logit| *logit *= f64::from(self.config.logit_scale));
+        if let Some(cap) = self.config.logit_cap.map(f64::from) {
+            logits.iter_mut().for_each(|logit| *logit = cap * (*logit / cap).tanh());
+        }
         logits
     }
 
@@ -137,6 +142,7 @@ impl Forward {
         let scale = f64::from(self.config.embedding_scale);
         let residual = f64::from(self.config.residual_scale);
         let mut x: Vec<f64> = embedding.iter().map(|v| f64::from(*v) * scale).collect();
+        let of_layers = self.of_layers(token, &x);
         for layer in 0..self.config.layers {
             let name = |tensor: &str| format!("blk.{layer}.{tensor}");
             if let Some(seen) = self.seen.get_mut(layer) {
@@ -145,6 +151,7 @@ impl Forward {
             let h = self.operand(&name("attn_norm.weight"), &x);
             let mut a = match self.config.delta_net_of(layer).cloned() {
                 Some(net) => self.delta_net(layer, &net, &h),
+                None if self.config.short_conv_of(layer).is_some() => self.short_conv(layer, &h),
                 None => {
                     let mut a = self.attention(layer, &h);
                     if row.sub_norms {
@@ -160,6 +167,7 @@ impl Forward {
             add(&mut x, &a);
             let h = self.operand(&name(&format!("{}.weight", row.ffn_norm)), &x);
             let mut y = match self.config.experts_of(layer) {
+                Some(experts) if experts.is_beside => self.beside_experts(layer, experts, &x, &h),
                 Some(experts) => self.mixture(layer, experts, &h),
                 None => self.feed_forward(layer, &h),
             };
@@ -168,6 +176,7 @@ impl Forward {
             }
             y.iter_mut().for_each(|y| *y *= residual);
             add(&mut x, &y);
+            self.add_of_layer(layer, &mut x, &of_layers);
         }
         x
     }
@@ -175,23 +184,35 @@ impl Forward {
     /// The output of every head for one more position: `[heads * head_dim]`.
     fn attention(&mut self, layer: usize, h: &[f64]) -> Vec<f64> {
         let name = |tensor: &str| format!("blk.{layer}.{tensor}");
-        let (hd, kv) = (self.config.head_dim, self.config.kv_width());
-        let (mut q, mut k, v) = if self.config.architecture.merged_qkv {
+        let (hd, kv) = (self.config.head_dim_of(layer), self.config.kv_width_of(layer));
+        let shares = self.config.keys_of(layer) != layer;
+        let (mut q, mut k, mut v) = if self.config.architecture.merged_qkv {
             let mut q = self.product(&name("attn_qkv"), h);
             let mut k = q.split_off(q.len() - 2 * kv);
             let v = k.split_off(kv);
             (q, k, v)
+        } else if shares {
+            (self.product(&name("attn_q"), h), Vec::new(), Vec::new())
         } else {
-            let [q, k, v] = ["attn_q", "attn_k", "attn_v"].map(|n| self.product(&name(n), h));
+            let [q, k] = ["attn_q", "attn_k"].map(|n| self.product(&name(n), h));
+            let is_key = !self.weights.contains_key(&name("attn_v.weight"));
+            let v = if is_key { k.clone() } else { self.product(&name("attn_v"), h) };
             (q, k, v)
         };
+        if self.config.architecture.unit_values {
+            for head in v.chunks_mut(hd) {
+                let unit = self.unit(head);
+                head.copy_from_slice(&unit);
+            }
+        }
         // Head by head a query and its gate.
         let mut gate = Vec::new();
         if self.config.architecture.gated_attention {
             gate = q.chunks(2 * hd).flat_map(|both| both[hd..].to_vec()).collect();
             q = q.chunks(2 * hd).flat_map(|both| both[..hd].to_vec()).collect();
         }
-        let position = self.cache[layer][0].len();
+        let from = self.config.keys_of(layer);
+        let position = self.cache[from][0].len() - usize::from(shares);
         for (heads, norm) in [(&mut q, "attn_q_norm.weight"), (&mut k, "attn_k_norm.weight")] {
             if self.config.architecture.head_norms == HeadNorms::Whole {
                 *heads = self.norm(&name(norm), heads);
@@ -207,7 +228,13 @@ impl Forward {
                 }
             }
         }
-        for (kept, mut numbers) in self.cache[layer].iter_mut().zip([k, v]) {
+        if let Some(temperature) = self.config.temperature {
+            let ranges = (position / temperature.length + 1) as f64;
+            let factor = 1.0 + f64::from(temperature.scale) * ranges.ln();
+            q.iter_mut().for_each(|q| *q *= factor);
+        }
+        let own = if shares { Vec::new() } else { vec![k, v] };
+        for (kept, mut numbers) in self.cache[layer].iter_mut().zip(own) {
             if self.f16_cache {
                 numbers.iter_mut().for_each(|v| *v = half::f16::from_f64(*v).to_f64());
             }
@@ -283,6 +310,13 @@ impl Forward {
         x.iter().zip(&self.weights[name]).map(|(v, w)| v * scale * f64::from(*w)).collect()
     }
 
+    /// As `norm`, without a weight.
+    fn unit(&self, x: &[f64]) -> Vec<f64> {
+        let mean = x.iter().map(|v| v * v).sum::<f64>() / x.len() as f64;
+        let scale = 1.0 / (mean + f64::from(self.config.norm_epsilon)).sqrt();
+        x.iter().map(|v| v * scale).collect()
+    }
+
     /// `w` `[n, k]` times `x` `[k]`, with its scale and bias if there are any.
     fn product(&self, name: &str, x: &[f64]) -> Vec<f64> {
         let weight = format!("{name}.weight");
@@ -344,9 +378,9 @@ impl Forward {
     }
 
     fn attend(&self, layer: usize, q: &[f64]) -> Vec<f64> {
-        let hd = self.config.head_dim;
-        let group = self.config.heads / self.config.kv_heads;
-        let [keys, values] = &self.cache[layer];
+        let hd = self.config.head_dim_of(layer);
+        let group = self.config.heads / self.config.kv_heads_of(layer);
+        let [keys, values] = &self.cache[self.config.keys_of(layer)];
         let seen = self.config.window(layer).map_or(keys.len(), |n| keys.len().min(n as usize));
         let [keys, values] = [keys, values].map(|all| &all[all.len() - seen..]);
         let scale = f64::from(self.config.scale(layer));
@@ -357,6 +391,9 @@ impl Forward {
             let dot = |k: &Vec<f64>| q.iter().zip(&k[at..]).map(|(a, b)| a * b).sum::<f64>();
             let scores: Vec<f64> = keys.iter().map(|k| dot(k) * scale).collect();
             let mut weights = scores;
+            if let Some(cap) = self.config.score_cap.map(f64::from) {
+                weights.iter_mut().for_each(|score| *score = cap * (*score / cap).tanh());
+            }
             // A key without a value.
             weights.extend(sinks.map(|sinks| f64::from(sinks[head])));
             softmax(&mut weights);

@@ -2,11 +2,13 @@
 logits by the Python package `transformers` in float32 on the CPU.
 
     pip install torch transformers
-    python make.py
+    python make.py          # all of them
+    python make.py NAME     # those of an architecture; the others stay as they are
 """
 
 import json
 import pathlib
+import sys
 import tempfile
 
 import numpy as np
@@ -41,6 +43,9 @@ def yarn(**changes):
 QWEN35 = dict(
     num_hidden_layers=4, head_dim=32, linear_key_head_dim=16, linear_value_head_dim=16, linear_num_key_heads=2,
     linear_num_value_heads=4)
+GEMMA4 = dict(
+    num_hidden_layers=4, head_dim=16, global_head_dim=32, sliding_window=8, vocab_size_per_layer_input=VOCABULARY,
+    hidden_size_per_layer_input=0, layer_types=["sliding_attention"] * 3 + ["full_attention"])
 GPT_OSS = dict(head_dim=32, num_local_experts=8, num_experts_per_tok=3, sliding_window=8)
 
 # Name here, class, what is not as in SIZES; for YaRN, a name of the variant.
@@ -55,6 +60,27 @@ MODELS = [
         rope_parameters=dict(
             full_attention=dict(rope_type="linear", factor=8.0, rope_theta=1e6),
             sliding_attention=dict(rope_type="default", rope_theta=1e4)))),
+    ("lfm2", "Lfm2", dict(
+        num_hidden_layers=5, norm_eps=1e-6, conv_L_cache=3, block_auto_adjust_ff_dim=False,
+        layer_types=["conv", "conv", "full_attention", "conv", "full_attention"])),
+    ("mistral3", "Ministral3", dict(head_dim=32, **yarn(
+        rope_theta=50.0, beta_fast=1.5, beta_slow=0.25, mscale=1.0, mscale_all_dim=1.0, llama_4_scaling_beta=0.3)), "yarn"),
+    # Embeddings of layers, and keys that layers share.
+    ("gemma4", "Gemma4", dict(
+        GEMMA4, num_hidden_layers=8, layer_types=(["sliding_attention"] * 3 + ["full_attention"]) * 2,
+        num_kv_shared_layers=4, hidden_size_per_layer_input=16, use_double_wide_mlp=True, final_logit_softcapping=8.0)),
+    # Keys that are values, and other counts of heads in layers without a window.
+    ("gemma4", "Gemma4", dict(
+        GEMMA4, attention_k_eq_v=True, num_global_key_value_heads=1, final_logit_softcapping=8.0), "large"),
+    ("gemma4", "Gemma4", dict(
+        GEMMA4, attention_k_eq_v=True, num_global_key_value_heads=1, enable_moe_block=True, num_experts=8,
+        top_k_experts=3, moe_intermediate_size=48, final_logit_softcapping=8.0), "experts"),
+    # Caps of about the size of scores and logits.
+    ("gemma2", "Gemma2", dict(
+        num_hidden_layers=4, head_dim=32, query_pre_attn_scalar=32, sliding_window=8, attn_logit_softcapping=1.5,
+        final_logit_softcapping=8.0)),
+    ("gemma2", "Gemma2", dict(
+        num_hidden_layers=2, head_dim=32, query_pre_attn_scalar=24, sliding_window=8), "scale"),
     ("phi3", "Phi3", dict(sliding_window=8, rope_parameters=dict(
         rope_type="default", rope_theta=1e4, partial_rotary_factor=0.5))),
     ("bitnet", "BitNet", dict(hidden_act="silu", tie_word_embeddings=True)),
@@ -107,17 +133,20 @@ YARN_PROMPTS = prompts((7, 9, 17, 29))
 
 def weight(name, shape, less_one):
     x = numbers(name, int(np.prod(shape))).reshape(shape)
-    if name.endswith("norm.weight"):
+    if name.endswith("layer_scalar"):
+        return x / 4 + 1
+    if name.endswith(("norm.weight", "layernorm.weight", "norm_1.weight", "norm_2.weight", "router.scale", "per_expert_scale")):
         return x / 4 + (0 if less_one and not name.endswith("linear_attn.norm.weight") else 1)
-    if name.endswith("embed_tokens.weight"):
+    if name.endswith(("embed_tokens.weight", "embed_tokens_per_layer.weight")):
         return x
     return x / (4 if name.endswith(".bias") else 8)
 
 
 def logits(name, kind, changes, variant=None):
-    # These store the weights of norms minus 1, and have a config of their texts.
-    less_one = kind in ("Gemma3", "Qwen3_5", "Qwen3_5Moe")
-    config_of = getattr(transformers, kind + ("TextConfig" if less_one else "Config"))
+    # These store the weights of norms minus 1.
+    less_one = kind in ("Gemma2", "Gemma3", "Qwen3_5", "Qwen3_5Moe")
+    # Models that also read pictures have a config of their texts.
+    config_of = getattr(transformers, kind + "TextConfig", None) or getattr(transformers, kind + "Config")
     model_of = getattr(transformers, kind + "ForCausalLM")
     config = config_of(**{**SIZES, **changes})
     with tempfile.TemporaryDirectory() as folder, torch.no_grad():
@@ -139,6 +168,15 @@ def logits(name, kind, changes, variant=None):
     return dict(name=name, **own, config=text, tensors=tensors, logits=[[round(v, 6) for v in o] for o in out])
 
 
-out = {"prompts": PROMPTS, "models": [logits(*m) for m in MODELS]}
+file = pathlib.Path(__file__).with_name("models.json")
+names = sys.argv[1:]
+stored = {(m["name"], m.get("variant")): m for m in json.loads(file.read_text())["models"]} if names else {}
+
+
+def row(name, kind, changes, variant=None):
+    return stored[name, variant] if names and name not in names else logits(name, kind, changes, variant)
+
+
+out = {"prompts": PROMPTS, "models": [row(*m) for m in MODELS]}
 text = json.dumps(out, separators=(",", ":")).replace('{"name"', '\n{"name"').replace('"tensors"', '\n"tensors"').replace('"logits"', '\n"logits"')
-pathlib.Path(__file__).with_name("models.json").write_text(text + "\n")
+file.write_text(text + "\n")

@@ -1,13 +1,15 @@
-//! Files of tiny models whose weights a formula gives (`tests/golden/architectures`): in GGUF as
-//! llama.cpp's converter writes them, and as a folder of `transformers`.
+//! Files of tiny models whose weights a formula gives (`tests/golden/architectures`), in GGUF as
+//! llama.cpp's converter writes them.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use serde_json::{Value as Json, json};
+use serde_json::Value as Json;
 use warploom_core::base::Format;
 use warploom_models::gguf::Gguf;
 
+use super::architecture_gemma4 as gemma4;
+use super::architecture_rotation::{llama3_factors, yarn_keys};
 use crate::gguf_writer::{Meta, Writer};
 
 /// The models; each has its prompts.
@@ -43,7 +45,7 @@ pub(super) fn logits(model: &Json, prompt: usize) -> Vec<f64> {
     serde_json::from_value(model["logits"][prompt].clone()).unwrap()
 }
 
-fn number(model: &Json, key: &str) -> Option<u64> {
+pub(super) fn number(model: &Json, key: &str) -> Option<u64> {
     model["config"][key].as_u64()
 }
 
@@ -66,13 +68,19 @@ pub(super) fn tensor(model: &Json, source: &str) -> (Vec<u64>, Vec<f32>) {
     let shape: Vec<u64> = serde_json::from_value(model["tensors"][source].clone()).unwrap();
     let mut values = numbers(source, shape.iter().product::<u64>() as usize);
     let (scale, offset) = match source.rsplit_once('.').unwrap() {
+        (_, "layer_scalar" | "scale" | "per_expert_scale") => (4.0, 1.0),
         (stem, "weight")
-            if ["norm", "Norm", "norm1", "norm2", "emb_ln"].iter().any(|n| stem.ends_with(n)) =>
+            if ["norm", "norm_1", "norm_2", "Norm", "norm1", "norm2", "emb_ln"]
+                .iter()
+                .any(|n| stem.ends_with(n)) =>
         {
             let plain = !is_less_one(name(model)) || stem.ends_with("linear_attn.norm");
             (4.0, if plain { 1.0 } else { 0.0 })
         }
-        (stem, "weight") if stem.ends_with("embed_tokens") || stem.ends_with("embeddings") => {
+        (stem, "weight")
+            if ["embed_tokens", "embed_tokens_per_layer"].iter().any(|n| stem.ends_with(n))
+                || stem.ends_with("embeddings") =>
+        {
             (1.0, 0.0)
         }
         (_, kind) => (if kind == "bias" { 4.0 } else { 8.0 }, 0.0),
@@ -88,18 +96,41 @@ pub(super) fn sources(model: &Json) -> Vec<String> {
 /// The GGUF name of a tensor.
 fn gguf_name(architecture: &str, source: &str) -> String {
     let (stem, kind) = source.rsplit_once('.').unwrap();
-    let stem = match stem {
+    // Files of models without an output matrix lack the prefix.
+    let long = match ["embed_tokens", "layers", "norm"].contains(&stem.split('.').next().unwrap()) {
+        true => format!("model.{stem}"),
+        false => stem.to_owned(),
+    };
+    let stem = match &*long {
+        "dense_2" | "dense_3" => stem.to_owned(),
         "model.embed_tokens" => "token_embd".to_owned(),
+        "model.embed_tokens_per_layer" => "per_layer_token_embd".to_owned(),
+        "model.per_layer_model_projection" => "per_layer_model_proj".to_owned(),
+        "model.per_layer_projection_norm" => "per_layer_proj_norm".to_owned(),
         "model.norm" => "output_norm".to_owned(),
+        "model.embedding_norm" => "token_embd_norm".to_owned(),
         "lm_head" => "output".to_owned(),
         _ => {
-            let (layer, part) =
-                stem.strip_prefix("model.layers.").unwrap().split_once('.').unwrap();
+            let in_layer = long.strip_prefix("model.layers.").unwrap();
+            if let Some(name) = gemma4::name(in_layer, kind) {
+                return name;
+            }
+            let (layer, part) = in_layer.split_once('.').unwrap();
             let part = match (architecture, part) {
-                (_, "input_layernorm") => "attn_norm",
+                (_, "input_layernorm" | "operator_norm") => "attn_norm",
+                (_, "ffn_norm") => "ffn_norm",
+                (_, "self_attn.out_proj") => "attn_output",
+                (_, "self_attn.q_layernorm") => "attn_q_norm",
+                (_, "self_attn.k_layernorm") => "attn_k_norm",
+                (_, "conv.in_proj") => "shortconv.in_proj",
+                (_, "conv.conv") => "shortconv.conv",
+                (_, "conv.out_proj") => "shortconv.out_proj",
+                (_, "feed_forward.w1") => "ffn_gate",
+                (_, "feed_forward.w2") => "ffn_down",
+                (_, "feed_forward.w3") => "ffn_up",
                 (
-                    "gemma3" | "olmo2" | "exaone4" | "seed_oss" | "qwen35" | "qwen35moe"
-                    | "gpt-oss" | "glm4moe",
+                    "gemma2" | "gemma3" | "gemma4" | "gemma-embedding" | "olmo2" | "exaone4"
+                    | "seed_oss" | "qwen35" | "qwen35moe" | "gpt-oss" | "glm4moe",
                     "post_attention_layernorm",
                 ) => "post_attention_norm",
                 (_, "pre_feedforward_layernorm") => "ffn_norm",
@@ -202,12 +233,12 @@ fn experts_of(count: u64, n: u64, values: &[f32]) -> (Vec<u64>, Vec<f32>) {
 
 /// Whether llama.cpp's converter orders rows of queries and keys for neighbours to rotate.
 fn is_interleaved(arch: &str) -> bool {
-    matches!(arch, "llama" | "smollm3" | "granite")
+    matches!(arch, "llama" | "mistral3" | "smollm3" | "granite")
 }
 
 /// Whether files of this architecture store the weights of norms minus 1.
 fn is_less_one(arch: &str) -> bool {
-    matches!(arch, "gemma3" | "qwen35" | "qwen35moe")
+    matches!(arch, "gemma2" | "gemma3" | "gemma-embedding" | "qwen35" | "qwen35moe")
 }
 
 /// A tensor of a gated delta net as llama.cpp's converter writes it: value heads in the order in
@@ -309,10 +340,34 @@ fn expert_keys(model: &Json, mut file: Writer) -> Writer {
 }
 
 pub(super) fn gguf_bytes(model: &Json) -> Vec<u8> {
+    gguf_with(model, &[], &[]).write().bytes
+}
+
+/// The same with more keys of the architecture, and more matrices.
+pub(super) fn gguf_with(
+    model: &Json,
+    keys: &[(&str, Meta)],
+    matrices: &[(&str, [u64; 2], Vec<f32>)],
+) -> Writer {
     let arch = name(model);
     let key = |key: &str| format!("{arch}.{key}");
     let mut file = Writer::new().key("general.architecture", Meta::Str(arch.into()));
+    for (name, value) in keys {
+        file = file.key(&key(name), value.clone());
+    }
+    for (name, shape, values) in matrices {
+        file = file.tensor(name, shape, Format::F32, values);
+    }
+    let of_layers = arch == "gemma4";
+    if of_layers {
+        file = gemma4::keys(model, file);
+    }
     for (ours, theirs) in COUNTS {
+        let is_own = of_layers && gemma4::OWN.contains(&ours)
+            || arch == "lfm2" && ours == "attention.head_count_kv";
+        if is_own {
+            continue;
+        }
         if let Some(n) = number(model, theirs) {
             file = file.key(&key(ours), Meta::U32(n as u32));
         }
@@ -327,25 +382,36 @@ pub(super) fn gguf_bytes(model: &Json) -> Vec<u8> {
     let rope = &model["config"]["rope_parameters"];
     let rope = rope.get("full_attention").unwrap_or(rope);
     let float = |json: &Json| Meta::F32(json.as_f64().unwrap() as f32);
+    if arch == "lfm2" {
+        file = lfm2_keys(model, file);
+    }
+    let epsilon = &model["config"]["norm_eps"];
+    let epsilon = if epsilon.is_null() { &model["config"]["rms_norm_eps"] } else { epsilon };
     file = file
-        .key(&key("attention.layer_norm_rms_epsilon"), float(&model["config"]["rms_norm_eps"]))
+        .key(&key("attention.layer_norm_rms_epsilon"), float(epsilon))
         .key(&key("rope.freq_base"), float(&rope["rope_theta"]));
     if rope["rope_type"] == "linear" {
         file = file.key(&key("rope.scaling.type"), Meta::Str("linear".into()));
         file = file.key(&key("rope.scaling.factor"), float(&rope["factor"]));
     }
+    if let Some(beta) = rope["llama_4_scaling_beta"].as_f64() {
+        file = file.key(&key("attention.temperature_scale"), Meta::F32(beta as f32));
+    }
     if rope["rope_type"] == "yarn" {
-        for (ours, value) in yarn_keys(rope) {
+        for (ours, value) in yarn_keys(arch, rope) {
             file = file.key(&key(&format!("rope.scaling.{ours}")), value);
         }
     }
-    if let Some(part) = rope.get("partial_rotary_factor").and_then(Json::as_f64) {
+    let part = rope.get("partial_rotary_factor").and_then(Json::as_f64);
+    if let Some(part) = part.filter(|_| !of_layers) {
         let head = number(model, "head_dim").unwrap_or_else(|| {
             number(model, "hidden_size").unwrap() / number(model, "num_attention_heads").unwrap()
         });
         file = file.key(&key("rope.dimension_count"), Meta::U32((head as f64 * part) as u32));
     }
-    let factors: [(&str, &str); 5] = [
+    let factors: [(&str, &str); 7] = [
+        ("attn_logit_softcapping", "attn_logit_softcapping"),
+        ("final_logit_softcapping", "final_logit_softcapping"),
         ("embedding_scale", "embedding_multiplier"),
         ("residual_scale", "residual_multiplier"),
         ("attention.scale", "attention_multiplier"),
@@ -364,12 +430,13 @@ pub(super) fn gguf_bytes(model: &Json) -> Vec<u8> {
         let factors = llama3_factors(rope, 16);
         file = file.tensor("rope_freqs.weight", &[factors.len() as u64], Format::F32, &factors);
     }
-    let vocabulary = number(model, "vocab_size").unwrap();
-    file = file
-        .key("tokenizer.ggml.model", Meta::Str("gpt2".into()))
-        .key("tokenizer.ggml.pre", Meta::Str("gpt-2".into()))
-        .key("tokenizer.ggml.tokens", Meta::strings((0..vocabulary).map(|i| format!("t{i}"))))
-        .key("tokenizer.ggml.merges", Meta::strings([""; 0]));
+    file = tokenizer_keys(model, file);
+    with_tensors(model, file)
+}
+
+/// Adds the tensors, under their names and in the order of their rows in GGUF.
+fn with_tensors(model: &Json, mut file: Writer) -> Writer {
+    let arch = name(model);
     for (name, (shape, values)) in experts(model) {
         file = file.tensor(&name, &shape, Format::F32, &values);
     }
@@ -385,7 +452,10 @@ pub(super) fn gguf_bytes(model: &Json) -> Vec<u8> {
             Some("attn_k") if is_interleaved(arch) => number(model, "num_key_value_heads"),
             _ => None,
         };
-        let shape = match source.strip_suffix("linear_attn.conv1d.weight") {
+        let shape = match ["linear_attn.conv1d.weight", "conv.conv.weight"]
+            .iter()
+            .find_map(|end| source.strip_suffix(end))
+        {
             Some(_) => vec![shape[0], shape[2]],
             None if source.ends_with("shared_expert_gate.weight") => vec![shape[1]],
             None if source.ends_with("e_score_correction_bias") => vec![*shape.last().unwrap()],
@@ -399,92 +469,32 @@ pub(super) fn gguf_bytes(model: &Json) -> Vec<u8> {
         }
         file = file.tensor(&name, &shape, Format::F32, &values);
     }
-    file.write().bytes
+    file
 }
 
-/// YaRN's keys as llama.cpp's converter writes them, with `attn_factor` beyond 1 + ln(factor) / 10, and our
-/// key for borders that are not rounded.
-fn yarn_keys(rope: &Json) -> Vec<(&'static str, Meta)> {
-    let get = |key: &str| rope[key].as_f64();
-    let factor = get("factor").unwrap();
-    let magnitude = |by: f64| 1.0 + 0.1 * by * factor.ln();
-    let attention = match (get("attention_factor"), get("mscale"), get("mscale_all_dim")) {
-        (Some(given), ..) => given,
-        (None, Some(by), Some(all)) => magnitude(by) / magnitude(all),
-        _ => magnitude(1.0),
+/// Layers without key and value heads are convolutions.
+fn lfm2_keys(model: &Json, file: Writer) -> Writer {
+    let heads = number(model, "num_key_value_heads").unwrap() as i32;
+    let types = model["config"]["layer_types"].as_array().unwrap();
+    let of = |kind: &Json| if kind == "conv" { 0 } else { heads };
+    let taps = number(model, "conv_L_cache").unwrap() as u32;
+    file.key("lfm2.attention.head_count_kv", Meta::i32s(types.iter().map(of)))
+        .key("lfm2.shortconv.l_cache", Meta::U32(taps))
+}
+
+/// Adds a byte-level tokenizer: that of the model's row, or one whose tokens are no texts.
+fn tokenizer_keys(model: &Json, file: Writer) -> Writer {
+    let count = number(model, "vocab_size").unwrap();
+    let texts = |key: &str| serde_json::from_value::<Vec<String>>(model[key].clone()).ok();
+    let tokens = texts("tokens").unwrap_or_else(|| (0..count).map(|i| format!("t{i}")).collect());
+    let kind = |token: &String| if token.starts_with("<|") { 3 } else { 1 };
+    let types: Vec<i32> = tokens.iter().map(kind).collect();
+    let file = match types.contains(&3) {
+        true => file.key("tokenizer.ggml.token_type", Meta::i32s(types)),
+        false => file,
     };
-    let float = |number: f64| Meta::F32(number as f32);
-    let original = rope["original_max_position_embeddings"].as_u64().unwrap();
-    let mut keys = vec![
-        ("type", Meta::Str("yarn".into())),
-        ("factor", float(factor)),
-        ("original_context_length", Meta::U32(original as u32)),
-        ("attn_factor", float(attention / magnitude(1.0))),
-    ];
-    for (ours, theirs) in [("yarn_beta_fast", "beta_fast"), ("yarn_beta_slow", "beta_slow")] {
-        keys.extend(get(theirs).map(|number| (ours, float(number))));
-    }
-    if rope["truncate"] == false {
-        keys.push(("yarn_truncate", Meta::Bool(false)));
-    }
-    keys
-}
-
-/// Llama 3's scaling as in llama.cpp's converter: by wavelengths.
-fn llama3_factors(rope: &Json, dim: u32) -> Vec<f32> {
-    let get = |key: &str| rope[key].as_f64().unwrap();
-    let (factor, context) = (get("factor"), get("original_max_position_embeddings"));
-    let (low, high) = (get("low_freq_factor"), get("high_freq_factor"));
-    let one = |i: u32| {
-        let frequency = get("rope_theta").powf(-f64::from(2 * i) / f64::from(dim));
-        let wave = std::f64::consts::TAU / frequency;
-        let smooth = (context / wave - low) / (high - low);
-        match wave {
-            wave if wave < context / high => 1.0,
-            wave if wave > context / low => factor as f32,
-            _ => (1.0 / ((1.0 - smooth) / factor + smooth)) as f32,
-        }
-    };
-    (0..dim / 2).map(one).collect()
-}
-
-/// A folder that is removed on drop.
-pub(super) struct Temporary(pub(super) PathBuf);
-
-impl Drop for Temporary {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
-}
-
-/// The folder that `transformers` would write, except for the tokenizer.
-pub(super) fn folder(model: &Json) -> Temporary {
-    let place = std::env::temp_dir();
-    let label = label(model).replace(|c: char| !c.is_ascii_alphanumeric(), "-");
-    let place = place.join(format!("warploom-arch-{label}-{}", std::process::id()));
-    std::fs::create_dir_all(&place).unwrap();
-    let write = |file: &str, bytes: &[u8]| std::fs::write(place.join(file), bytes).unwrap();
-    write("config.json", model["config"].to_string().as_bytes());
-    let vocabulary = number(model, "vocab_size").unwrap();
-    let vocab: serde_json::Map<String, Json> =
-        (0..vocabulary).map(|i| (format!("t{i}"), json!(i))).collect();
-    let tokenizer = json!({
-        "pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": false, "use_regex": true},
-        "model": {"type": "BPE", "vocab": vocab, "merges": []}
-    });
-    write("tokenizer.json", tokenizer.to_string().as_bytes());
-    let (mut header, mut data) = (serde_json::Map::new(), Vec::new());
-    for source in sources(model) {
-        let (shape, values) = tensor(model, &source);
-        let start = data.len();
-        data.extend(values.iter().flat_map(|value| value.to_le_bytes()));
-        let entry = json!({"dtype": "F32", "shape": shape, "data_offsets": [start, data.len()]});
-        header.insert(source, entry);
-    }
-    let header = serde_json::to_vec(&header).unwrap();
-    let mut bytes = (header.len() as u64).to_le_bytes().to_vec();
-    bytes.extend(header);
-    bytes.extend(data);
-    write("model.safetensors", &bytes);
-    Temporary(place)
+    file.key("tokenizer.ggml.model", Meta::Str("gpt2".into()))
+        .key("tokenizer.ggml.pre", Meta::Str("gpt-2".into()))
+        .key("tokenizer.ggml.tokens", Meta::strings(tokens))
+        .key("tokenizer.ggml.merges", Meta::strings(texts("merges").unwrap_or_default()))
 }

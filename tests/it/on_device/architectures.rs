@@ -14,7 +14,8 @@ use warploom_llm::config::Architecture;
 use warploom_llm::{Model, Output, Session, StepRequest};
 use warploom_models::gguf::{Access, Gguf, Value};
 
-use super::architecture_files::{folder, gguf, gguf_bytes, golden, label, logits, name, prompts};
+use super::architecture_files::{gguf, gguf_bytes, golden, label, logits, name, prompts};
+use super::architecture_folders::folder;
 use crate::gguf_writer::{Meta, Writer};
 use crate::{devices, tell};
 
@@ -141,6 +142,8 @@ fn every_architecture_is_read_from_a_folder() {
         let refused = [
             ("qwen35", "qwen3_5"),
             ("gpt-oss", "gpt_oss"),
+            ("gemma4", "gemma4_text"),
+            ("lfm2", "lfm2"),
             ("glm4moe", "glm4_moe"),
             ("ernie4_5-moe", "ernie4_5_moe"),
         ];

@@ -194,7 +194,7 @@ fn other_kernels_with_attachments() {
     jobs.extend(other(spec, params, &[240, 108], [8, 30], [12, 5, 6], [6, 1, 1]));
     // q [3, 4, 8], k and v [9, 2, 8]; the last tokens of nine.
     let mut params = vec![3, 4, 2, 8, 9, 6, 0, 1, 0, 32, 8, 0, 16, 8, 0, 16, 8, 0];
-    params.push(0.3f32.to_bits());
+    params.extend([0.3f32.to_bits(), 0]);
     for define in [None, Some("vec4"), Some("subgroup")] {
         let spec = AssetSpec::new("attn_decode").constant("HEAD_DIM", 8);
         let spec = define.into_iter().fold(spec, AssetSpec::define);

@@ -1,4 +1,4 @@
-//! Mixtures of experts and recurrent states in sessions: taken back, in batches of ragged sequences,
+//! Mixtures of experts, recurrent states and layers that differ, in sessions: taken back, in batches of ragged sequences,
 //! and decoded ahead of the host.
 
 use std::sync::Arc;
@@ -15,18 +15,38 @@ use crate::{devices, tell};
 /// Maximum difference of a logit; the largest is 2.
 const LOGIT: f64 = 1e-4;
 
-/// Models with experts, with recurrent states, and with both.
+/// Models with experts, with recurrent states, with layers that differ or share keys, and with soft
+/// caps or factors of queries.
+const MODELS: [&str; 10] = [
+    "qwen3moe",
+    "qwen35",
+    "qwen35moe",
+    "gpt-oss",
+    "gemma2",
+    "gemma4",
+    "gemma4 (large)",
+    "gemma4 (experts)",
+    "lfm2",
+    "mistral3 (yarn)",
+];
+
 fn models() -> Vec<(Json, Arc<Model>)> {
-    let is_one =
-        |row: &Json| ["qwen3moe", "qwen35", "qwen35moe", "gpt-oss"].contains(&&*label(row));
+    let is_one = |row: &Json| MODELS.contains(&&*label(row));
     let rows: Vec<Json> = golden().into_iter().filter(is_one).collect();
-    assert_eq!(rows.len(), 4);
+    assert_eq!(rows.len(), MODELS.len());
     rows.into_iter().map(|row| (row.clone(), Model::from_gguf(gguf(&row)).unwrap())).collect()
 }
 
 fn session(runtime: &Runtime, model: &Arc<Model>, sequences: usize) -> Session {
     let builder = Session::builder(model.clone()).runtime(runtime.clone()).context(32);
     builder.sequences(sequences).compute(ComputeMode::F32).build().unwrap()
+}
+
+/// The longest prompt of a model, and the logits after it.
+fn longest(row: &Json) -> (Vec<u32>, Vec<f64>) {
+    let mut all = prompts(row);
+    let at = all.len() - 1;
+    (all.swap_remove(at), logits(row, at))
 }
 
 /// The logits after tokens of one sequence.
@@ -45,7 +65,7 @@ fn a_text_that_is_taken_back_goes_on_as_another() {
     for (device, runtime) in devices::every(false) {
         for (row, model) in models() {
             let what = format!("{device}: {}", label(&row));
-            let (prompt, expected) = (&prompts(&row)[1], logits(&row, 1));
+            let (prompt, expected) = longest(&row);
             let mut session = session(&runtime, &model, 1);
             // Tokens of another text, from the tenth on.
             let other: Vec<u32> = prompt[..10].iter().copied().chain([3, 1, 4, 1, 5]).collect();
@@ -54,7 +74,7 @@ fn a_text_that_is_taken_back_goes_on_as_another() {
             check(&what, &expected, &after(&mut session, 0, &prompt[10..]));
             // All of it, and to the last token alone.
             session.truncate(0).unwrap();
-            check(&what, &expected, &after(&mut session, 0, prompt));
+            check(&what, &expected, &after(&mut session, 0, &prompt));
             session.truncate(prompt.len() - 1).unwrap();
             check(&what, &expected, &after(&mut session, 0, &prompt[prompt.len() - 1..]));
         }
@@ -66,7 +86,7 @@ fn a_text_that_is_taken_back_goes_on_as_another() {
 fn ragged_sequences_do_not_touch_each_other() {
     for (device, runtime) in devices::every(false) {
         for (row, model) in models() {
-            let (prompt, expected) = (&prompts(&row)[1], logits(&row, 1));
+            let (prompt, expected) = longest(&row);
             let mut session = session(&runtime, &model, 3);
             let last = prompt.len() - 1;
             // Sequence 1 is two tokens behind, sequence 2 has another text.
@@ -98,7 +118,7 @@ fn ragged_sequences_do_not_touch_each_other() {
 fn tokens_chosen_on_the_device_are_those_of_single_steps() {
     for (device, runtime) in devices::every(false) {
         for (row, model) in models() {
-            let prompt = &prompts(&row)[1][..12];
+            let prompt = &longest(&row).0[..12];
             let mut steps = session(&runtime, &model, 1);
             let mut next = steps
                 .step(StepRequest::tokens(0, prompt, Output::Greedy))

@@ -2,6 +2,9 @@
 
 mod analyze;
 mod architecture_files;
+mod architecture_folders;
+mod architecture_gemma4;
+mod architecture_rotation;
 mod architectures;
 mod async_api;
 mod batch;
@@ -15,6 +18,7 @@ mod device_work;
 pub(crate) mod devices;
 mod doctor;
 mod encoders;
+mod encoders_of_decoders;
 mod engines;
 pub(crate) mod finite;
 mod finite_serve;

@@ -120,7 +120,7 @@ fn fused_kernels_are_valid_and_lower_and_have_their_interface() {
         assert_eq!(names, fields(spec), "{name}");
         assert_eq!(found.len().next_multiple_of(4) as u32, interface.param_words, "{name}");
         for (i, (field, offset, float)) in found.iter().enumerate() {
-            let bits = field == "norm_eps" || field == "scale";
+            let bits = ["norm_eps", "scale", "soft_cap"].contains(&&**field);
             assert_eq!((*offset as usize, *float), (4 * i, bits), "{name}: {field}");
         }
         let access: Vec<Access> = storage(&name, &module).into_iter().map(|(_, a)| a).collect();

@@ -65,6 +65,9 @@ pub(super) fn add(table: &mut Vec<Case>) {
             table.push(prefill.case(&format!("prefill/{name}")));
         }
     }
+    let wide = Row { heads: 2, kv_heads: 1, head_dim: 512, ..DECODE };
+    table.push(wide.case("decode/2h1kv512d"));
+    table.push(Row { tokens: 19, past: 0, ..wide }.case("prefill/2h1kv512d"));
     for past in [0, 1, 31, 32, 63, 127, 128, 1000, 2047] {
         let row = Row { past, heads: 3, kv_heads: 1, ..DECODE };
         table.push(row.case(&format!("decode/past{past}")));
@@ -78,6 +81,42 @@ pub(super) fn add(table: &mut Vec<Case>) {
     layouts(table);
     spans(table);
     sinks(table);
+    soft_caps(table);
+}
+
+/// Adds cases with a soft cap: far above the scores, of their size, and so small that all are alike.
+fn soft_caps(table: &mut Vec<Case>) {
+    for (name, row, cap) in [
+        ("decode", Row { heads: 6, kv_heads: 2, ..DECODE }, 0.5),
+        ("decode_large", DECODE, 50.0),
+        (
+            "prefill",
+            Row { tokens: 70, past: 3, heads: 6, kv_heads: 2, window: Some(5), ..DECODE },
+            0.5,
+        ),
+        ("prefill_small", PREFILL, 1e-3),
+    ] {
+        let mut b = Build::new(format!("attention/soft_cap/{name}")).within(CLOSE);
+        let q = b.f32("q", [row.tokens, row.heads, row.head_dim]);
+        let [k, v] = ["k", "v"].map(|name| b.f32(name, [row.keys(), row.kv_heads, row.head_dim]));
+        let y = b.op(with_cap(row.op(Dim::from(row.past)), cap), &[q, k, v]);
+        table.push(b.done(y));
+    }
+    let mut b = Build::new("attention/soft_cap/spans_sinks").within(CLOSE);
+    let q = b.f32("q", [3, 6, 64]);
+    let [k, v] = ["k", "v"].map(|name| b.half(DType::F16, name, [40, 2, 64]));
+    let ranges = b.input("spans", Shape::new([3, 2]), Data::I32(vec![0, 7, 7, 40, 9, 9]));
+    let sinks = b.input("sinks", Shape::new([6]), Data::F32(SINKS.to_vec()));
+    let op = Row { causal: false, past: 0, ..DECODE }.op(Dim::new(0));
+    let y = b.op(with_cap(with_sinks(op), 0.25), &[q, k, v, ranges, sinks]);
+    table.push(b.done(y));
+}
+
+fn with_cap(mut op: Op, cap: f32) -> Op {
+    if let Op::Attention { soft_cap, .. } = &mut op {
+        *soft_cap = Some(cap);
+    }
+    op
 }
 
 /// Adds cases whose heads have a sink: small beside the scores, of their size, and far above them.

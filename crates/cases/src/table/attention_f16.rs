@@ -33,6 +33,7 @@ impl Row {
             past: Dim::from(self.past),
             mode: ComputeMode::F16,
             sinks: false,
+            soft_cap: None,
         }
     }
 
@@ -124,6 +125,7 @@ fn turned() -> Case {
         past: Dim::new(10),
         mode: ComputeMode::F16,
         sinks: false,
+        soft_cap: None,
     };
     let y = b.op(op, &[q, k, v]);
     b.done(y)
@@ -150,6 +152,7 @@ fn garbage_behind() -> Case {
         past: Dim::new(10),
         mode: ComputeMode::F16,
         sinks: false,
+        soft_cap: None,
     };
     let y = b.op(op, &[q, k, v]);
     b.done(y)

@@ -147,6 +147,8 @@ pub enum Op {
     /// With `sinks`, the last operand, `[heads]` (`f32`), is the score of a key that every token sees
     /// and that has no value: it only takes part in the sum by which weights are divided. A token
     /// that sees no other key gets zeros.
+    ///
+    /// With a soft cap `c`, each score `s`, already multiplied by `scale`, becomes `c * tanh(s / c)`.
     Attention {
         /// Factor by which the scores are multiplied.
         scale: f32,
@@ -163,6 +165,9 @@ pub enum Op {
         /// Whether the last operand is the sink of each head.
         #[serde(default)]
         sinks: bool,
+        /// Bound of the scores, above 0; `None` for no bound.
+        #[serde(default)]
+        soft_cap: Option<f32>,
     },
 
     /// Gated delta rule, a recurrence over tokens. For each sequence and value head, with key head

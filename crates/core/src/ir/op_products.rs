@@ -12,7 +12,8 @@ impl Op {
     /// Creates attention, computed in [`ComputeMode::F32`]; the parameters are those of
     /// [`Op::Attention`].
     pub const fn attention(scale: f32, causal: bool, window: Option<u32>, past: Dim) -> Op {
-        Op::Attention { scale, causal, window, past, mode: ComputeMode::F32, sinks: false }
+        let mode = ComputeMode::F32;
+        Op::Attention { scale, causal, window, past, mode, sinks: false, soft_cap: None }
     }
 
     /// Returns the index of the operand of [`Op::Attention`] that holds spans, and of the one that

@@ -81,12 +81,13 @@ pub(super) fn parameters(op: &Op, dtype: DType) -> String {
         ),
         Op::RmsNorm { eps } | Op::LayerNorm { eps } => format!(" eps={eps:?}"),
         Op::Rope { pairs, rot_dim } => format!(" {pairs:?} rot_dim={rot_dim}"),
-        Op::Attention { scale, causal, window, past, mode, sinks } => format!(
-            " scale={scale:?}{}{} past={past}{}{}",
+        Op::Attention { scale, causal, window, past, mode, sinks, soft_cap } => format!(
+            " scale={scale:?}{}{} past={past}{}{}{}",
             if *causal { " causal" } else { "" },
             window.map_or(String::new(), |w| format!(" window={w}")),
             rounds(*mode),
-            if *sinks { " sinks" } else { "" }
+            if *sinks { " sinks" } else { "" },
+            soft_cap.map_or(String::new(), |cap| format!(" soft_cap={cap:?}"))
         ),
         Op::Gather { axis } | Op::Concat { axis } => format!(" axis={axis}"),
         Op::Update { at } => format!(" at={at}"),

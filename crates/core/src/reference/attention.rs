@@ -36,9 +36,9 @@ pub(super) fn rope(call: &Call<'_>, pairs: RopePairs, rot_dim: usize) -> Result<
 ///
 /// Token `t` is at key `p = past + t` and sees the keys `s > p - window`, and if causal `s <= p`;
 /// the result of a token that sees no key is zeros. With spans, a token is at the last key of its
-/// span and sees only that span.
+/// span and sees only that span. With a soft cap `c`, each scaled score `s` is `c * tanh(s / c)`.
 pub(super) fn attention(call: &Call<'_>, op: &Op) -> Result<Tensor> {
-    let Op::Attention { scale, causal, window, past, .. } = op else {
+    let Op::Attention { scale, causal, window, past, soft_cap, .. } = op else {
         return Err(Error::invalid(format!("{} is not attention", op.name())));
     };
     let [q, k, v] = [0, 1, 2].map(|i| call.operands[i].floats());
@@ -62,6 +62,9 @@ pub(super) fn attention(call: &Call<'_>, op: &Op) -> Result<Tensor> {
         let mut weights: Vec<f64> = (first..end)
             .map(|key| f64::from(*scale) * dot(query, &k[at(key)..][..head_dim]))
             .collect();
+        if let Some(cap) = soft_cap.map(f64::from) {
+            weights.iter_mut().for_each(|score| *score = cap * (*score / cap).tanh());
+        }
         // A key without a value.
         weights.extend(sinks.as_ref().map(|sinks| sinks[head]));
         softmax_row(&mut weights);

@@ -224,7 +224,7 @@ fn attention_of_few_and_many_tokens() {
         let numbers_of = [tokens, heads, kv_heads, dim, keys, past, 0, 1, 0, heads * dim, dim];
         let mut params: Vec<u32> = numbers_of.map(|v| v as u32).to_vec();
         params.extend([0, row, dim, 0, row, dim, 0].map(|v| v as u32));
-        params.push(0.25f32.to_bits());
+        params.extend([0.25f32.to_bits(), 0]);
         let mut case = Case {
             name: name.into(),
             params,
@@ -348,7 +348,7 @@ fn parameters_that_pass_a_binding_are_errors() {
     };
     let attention = Case {
         name: "attn_decode".into(),
-        params: vec![1, 2, 1, 8, 4, 3, 0, 1, 0, 16, 8, 0, 8, 8, 0, 8, 8, 0, 1],
+        params: vec![1, 2, 1, 8, 4, 3, 0, 1, 0, 16, 8, 0, 8, 8, 0, 8, 8, 0, 1, 0],
         own: vec![vec![0; 128]; 3],
         reads: vec![vec![0.0; 64]],
         norm: None,

@@ -117,6 +117,8 @@ struct Attention<'a> {
     head_dim: usize,
     keys: Keys<'a>,
     scale: f32,
+    /// Bound of the scores; 0 for none.
+    soft_cap: f32,
     /// Score of a key without a value, for each head.
     sinks: Option<Input<'a, f32>>,
     /// Whether a row's bits must not depend on the other rows of its tile.
@@ -178,12 +180,12 @@ struct Tile {
 
 fn attention(call: &Call<'_>) -> Result<()> {
     let has_sinks = call.names.iter().any(|(name, _)| *name == "sinks");
-    let (words, sinks_offset) = match has_sinks {
+    let (words, sinks_offset): ([usize; 20], usize) = match has_sinks {
         true => {
-            let words = call.words::<20>()?;
-            (std::array::from_fn(|i| words[i]), words[19])
+            let words = call.words::<21>()?;
+            (std::array::from_fn(|i| words[i]), words[20])
         }
-        false => (call.words::<19>()?, 0),
+        false => (call.words::<20>()?, 0),
     };
     let sizes: [usize; 8] = std::array::from_fn(|i| words[i]);
     let [tokens, heads, kv_heads, head_dim, kv_len, ..] = sizes;
@@ -193,6 +195,7 @@ fn attention(call: &Call<'_>) -> Result<()> {
     }
     let places = std::array::from_fn(|i| words[8 + i]);
     let mut a = Attention::new(call, sizes, places, call.float(18), out.outs())?;
+    a.soft_cap = call.float(19);
     if let Some(binding) = call.names.iter().position(|(name, _)| *name == "sinks") {
         a.sinks = Some(call.input_apart(binding, sinks_offset, heads as u64, out.outs())?);
     }
@@ -251,6 +254,7 @@ impl<'a> Attention<'a> {
             head_dim,
             keys: Keys::new(call, tokens, [kv_len, place, window, causal], outs)?,
             scale,
+            soft_cap: 0.0,
             sinks: None,
             in_order: call.in_order,
             q_strides: (qt, qh),
@@ -321,7 +325,14 @@ impl<'a> Attention<'a> {
                     row[b.max(a)..].fill(0.0);
                     let row = &mut row[a..b.max(a)];
                     let sums = &mut sums[i * self.head_dim..][..self.head_dim];
-                    soften(arch, row, self.scale, &mut largest[i], &mut total[i], sums);
+                    soften(
+                        arch,
+                        row,
+                        [self.scale, self.soft_cap],
+                        &mut largest[i],
+                        &mut total[i],
+                        sums,
+                    );
                 }
                 let next = first + keys;
                 self.ask(&self.k, self.k_strides, tile, next..end.min(next + KEYS));
@@ -436,11 +447,11 @@ impl Tile {
 }
 
 /// Turns scores into weights, `exp(score * scale - largest)`, and rescales the previous sums to the
-/// new maximum.
+/// new maximum. With a soft cap, scaled scores are bounded first.
 fn soften(
     arch: &Arch,
     row: &mut [f32],
-    scale: f32,
+    [scale, soft_cap]: [f32; 2],
     largest: &mut f32,
     total: &mut f32,
     sums: &mut [f32],
@@ -448,6 +459,9 @@ fn soften(
     // SAFETY: the pointers and lengths are those of the slices.
     unsafe {
         (arch.scale)(row.as_mut_ptr(), row.len(), scale);
+        if soft_cap != 0.0 {
+            row.iter_mut().for_each(|score| *score = soft_cap * (*score / soft_cap).tanh());
+        }
         let max = largest.max((arch.largest)(row.as_ptr(), row.len()));
         if max == f32::NEG_INFINITY && !row.iter().any(|v| v.is_nan()) {
             row.fill(0.0);

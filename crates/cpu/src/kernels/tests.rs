@@ -282,7 +282,7 @@ fn attention([tokens, heads, kv_heads, dim, kv_len, past, window, causal]: [usiz
     ]
     .map(|v| v as u32)
     .to_vec();
-    params.push(scale.to_bits());
+    params.extend([scale.to_bits(), 0]);
     for name in ["attn_decode", "attn_prefill"] {
         check(name, &params, &[bytes(&q), bytes(&k), bytes(&v)], &framed(4, want.clone()), 2e-6);
     }

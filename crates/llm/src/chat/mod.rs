@@ -10,6 +10,7 @@
 
 mod calls;
 mod conversation;
+mod filled;
 mod injection_guard;
 mod jinja;
 mod template;
@@ -21,6 +22,7 @@ mod tests;
 use serde::{Deserialize, Serialize};
 
 pub use conversation::{Chat, ChatOptions, Reply};
+pub(crate) use filled::filled;
 pub use template::{Prompt, Template, TemplateInputs};
 
 /// The author of a message.

@@ -2,14 +2,14 @@
 
 use super::{Builder, PAST, Place, cache_name};
 use crate::config::HeadNorms;
-use warploom::Result;
 use warploom::graph::{BinaryOp, NodeId, Op, UnaryOp};
+use warploom::{Error, Result};
 use warploom_core::base::{ComputeMode, DType, Dim, Shape};
 
 impl Builder<'_> {
-    /// Reshapes `x` `[s, heads * e]` to `[s, heads, e]`.
-    fn split_heads(&mut self, x: NodeId, heads: usize) -> Result<NodeId> {
-        let shape = [self.tokens.clone(), heads.into(), self.config.head_dim.into()];
+    /// Reshapes `x` `[s, heads * e]` of a layer to `[s, heads, e]`.
+    fn split_heads(&mut self, layer: usize, x: NodeId, heads: usize) -> Result<NodeId> {
+        let shape = [self.tokens.clone(), heads.into(), self.config.head_dim_of(layer).into()];
         self.add("", Op::Reshape(Shape::new(shape)), &[x])
     }
 
@@ -20,7 +20,8 @@ impl Builder<'_> {
             return Ok(x);
         }
         let name = cache_name(kind, layer);
-        let shape = Shape::new([self.cache.rows(), self.config.kv_heads, self.config.head_dim]);
+        let shape = [self.config.kv_heads_of(layer), self.config.head_dim_of(layer)];
+        let shape = Shape::new([self.cache.rows(), shape[0], shape[1]]);
         let state = self.graph.state(&name, shape, self.cache.dtype); // [n, g, e]
         let label = format!("blk.{layer}.cache_{kind}");
         let x = match self.cache.dtype {
@@ -56,7 +57,9 @@ impl Builder<'_> {
         if !self.architecture.merged_qkv {
             let q = self.linear(layer, "attn_q", h)?;
             let k = self.linear(layer, "attn_k", h)?;
-            return Ok([q, k, self.linear(layer, "attn_v", h)?]);
+            let is_key = self.architecture.unit_values
+                && !self.has_weight(&format!("blk.{layer}.attn_v.weight"));
+            return Ok([q, k, if is_key { k } else { self.linear(layer, "attn_v", h)? }]);
         }
         let (q, kv) = (self.config.heads * self.config.head_dim, self.config.kv_width());
         let all = self.linear(layer, "attn_qkv", h)?; // [s, (h + 2 g) * e]
@@ -80,7 +83,7 @@ impl Builder<'_> {
             _ => x,
         };
         let mut x = match self.graph.node(x).shape.rank() {
-            2 => self.split_heads(x, heads)?, // [s, heads, e]
+            2 => self.split_heads(layer, x, heads)?, // [s, heads, e]
             _ => x,
         };
         let norm = format!("attn_{kind}_norm");
@@ -93,8 +96,39 @@ impl Builder<'_> {
             x = self.norm(layer, &norm, x)?;
         }
         let Some(turns) = turns.filter(|_| self.config.rotates(layer)) else { return Ok(x) };
-        let op = Op::Rope { pairs: self.architecture.rope, rot_dim: self.config.rope_dim };
+        let op =
+            Op::Rope { pairs: self.architecture.rope, rot_dim: self.config.rope_dim_of(layer) };
         self.add(format!("blk.{layer}.rope_{kind}"), op, &[x, positions, turns])
+    }
+
+    /// Returns the keys and values that a layer attends to, `[p + s, g, e]` or `[n, g, e]` each: its own,
+    /// `[s, g * e]`, behind those of the cache, or those of the layer that it shares.
+    fn keys_and_values(
+        &mut self,
+        layer: usize,
+        own: Option<[NodeId; 2]>,
+        positions: NodeId,
+        turns: Option<NodeId>,
+    ) -> Result<[NodeId; 2]> {
+        let (config, from) = (self.config, self.config.keys_of(layer));
+        let Some([k, v]) = own else {
+            let kept = self.kept.get(&from).copied();
+            return kept.ok_or_else(|| Error::invalid(format!("layer {from} has no keys")));
+        };
+        let heads = config.kv_heads_of(layer);
+        let k = self.turned(layer, 'k', k, heads, positions, turns)?; // [s, g, e]
+        let mut v = self.split_heads(layer, v, heads)?; // [s, g, e]
+        if self.architecture.unit_values {
+            let e = Shape::new([config.head_dim_of(layer)]);
+            let ones = self.graph.constant_f32(e, &[1.0]); // [e]
+            let op = Op::RmsNorm { eps: config.norm_epsilon };
+            v = self.add(format!("blk.{layer}.attn_v_unit"), op, &[v, ones])?;
+        }
+        let both = [self.cached(layer, 'k', k)?, self.cached(layer, 'v', v)?];
+        if config.layer_sizes.shared_keys > 0 {
+            self.kept.insert(layer, both);
+        }
+        Ok(both)
     }
 
     /// Computes attention `[s, d]` from the operand `h`, `[s, d]`, the positions `[s]`, and the
@@ -107,22 +141,25 @@ impl Builder<'_> {
         turns: Option<NodeId>,
     ) -> Result<NodeId> {
         let config = self.config;
-        let (q, k, v, gate) = match self.architecture.gated_attention {
+        let (q, own, gate) = match self.architecture.gated_attention {
             true => {
                 let [q, gate] = self.gated_queries(layer, h)?;
                 let k = self.linear(layer, "attn_k", h)?;
-                (q, k, self.linear(layer, "attn_v", h)?, Some(gate))
+                (q, Some([k, self.linear(layer, "attn_v", h)?]), Some(gate))
+            }
+            false if config.keys_of(layer) != layer => {
+                (self.linear(layer, "attn_q", h)?, None, None)
             }
             false => {
                 let [q, k, v] = self.queries_keys_values(layer, h)?;
-                (q, k, v, None)
+                (q, Some([k, v]), None)
             }
         };
-        let q = self.turned(layer, 'q', q, config.heads, positions, turns)?; // [s, h, e]
-        let k = self.turned(layer, 'k', k, config.kv_heads, positions, turns)?; // [s, g, e]
-        let v = self.split_heads(v, config.kv_heads)?; // [s, g, e]
-        let k = self.cached(layer, 'k', k)?; // [p + s, g, e] or [n, g, e]
-        let v = self.cached(layer, 'v', v)?; // [p + s, g, e] or [n, g, e]
+        let mut q = self.turned(layer, 'q', q, config.heads, positions, turns)?; // [s, h, e]
+        if let Some(scale) = self.query_scale {
+            q = self.binary(layer, "attn_q_scaled", BinaryOp::Mul, q, scale)?;
+        }
+        let [k, v] = self.keys_and_values(layer, own, positions, turns)?;
         let (scale, window) = (config.scale(layer), config.window(layer));
         let (causal, past, spans, window) = match (&self.place, self.texts) {
             // The spans are within the window.
@@ -138,10 +175,11 @@ impl Builder<'_> {
             false => None,
         };
         let mode = ComputeMode::F32;
-        let op = Op::Attention { scale, causal, window, past, mode, sinks: sinks.is_some() };
+        let (soft_cap, sunk) = (config.score_cap, sinks.is_some());
+        let op = Op::Attention { scale, causal, window, past, mode, sinks: sunk, soft_cap };
         let operands: Vec<NodeId> = [q, k, v].into_iter().chain(spans).chain(sinks).collect();
         let a = self.add(format!("blk.{layer}.attention"), op, &operands)?; // [s, h, e]
-        let shape = [self.tokens.clone(), (config.heads * config.head_dim).into()];
+        let shape = [self.tokens.clone(), (config.heads * config.head_dim_of(layer)).into()];
         let shape = Shape::new(shape);
         let mut a = self.add("", Op::Reshape(shape.clone()), &[a])?; // [s, h * e]
         if let Some(gate) = gate {

@@ -24,6 +24,13 @@ fn part(axis: usize, start: impl Into<Dim>, len: impl Into<Dim>) -> Op {
     Op::Slice { axis, start: start.into(), len: len.into(), step: 1 }
 }
 
+/// A causal convolution of each channel, and the name of its weight, `[channels, taps]`.
+pub(super) struct CausalConv {
+    pub(super) weight: &'static str,
+    pub(super) channels: usize,
+    pub(super) taps: usize,
+}
+
 impl Builder<'_> {
     /// Computes a gated delta net `[s, d]` from the operand `h`, `[s, d]`.
     pub(super) fn delta_net(
@@ -128,8 +135,25 @@ impl Builder<'_> {
         x: NodeId,
         first: NodeId,
     ) -> Result<NodeId> {
+        let channels = net.channels();
+        let conv = CausalConv { weight: "ssm_conv1d", channels, taps: net.taps };
+        let sum = self.causal_conv(layer, conv, x, first)?; // [b, r, c]
+        let label = format!("blk.{layer}.conv_silu");
+        let y = self.add(label, Op::Unary(UnaryOp::Silu), &[sum])?;
+        self.add("", Op::Reshape(Shape::new([self.tokens.clone(), channels.into()])), &[y])
+    }
+
+    /// Computes the causal convolution of each channel of `x` `[s, c]` over `t` tokens, `[b, r, c]`, and
+    /// keeps its last operands. `first` `[s]` is whether a token is the first of its text.
+    pub(super) fn causal_conv(
+        &mut self,
+        layer: usize,
+        conv: CausalConv,
+        x: NodeId,
+        first: NodeId,
+    ) -> Result<NodeId> {
         let label = format!("blk.{layer}.conv");
-        let (c, before) = (Dim::from(net.channels()), Dim::from(net.taps - 1));
+        let (c, before) = (Dim::from(conv.channels), Dim::from(conv.taps - 1));
         let [b, r] = self.sequences_and_tokens();
         let shape = Shape::new([self.cache.sequences.into(), before.clone(), c.clone()]);
         let state = self.graph.state(&conv_name(layer), shape, DType::F32);
@@ -144,10 +168,10 @@ impl Builder<'_> {
         let all = self.add(&label, Op::Concat { axis: 1 }, &[held, x])?; // [b, t - 1 + r, c]
         let next = self.add("", part(1, r.clone(), before), &[all])?; // [b, t - 1, c]
         self.hold(&format!("{label}_state"), state, next)?;
-        let weight = self.weight(&format!("blk.{layer}.ssm_conv1d.weight"))?; // [c, t]
+        let weight = self.weight(&format!("blk.{layer}.{}.weight", conv.weight))?; // [c, t]
         let weight = self.add("", Op::Transpose(vec![1, 0]), &[weight])?; // [t, c]
         let mut sum = None;
-        for tap in 0..net.taps {
+        for tap in 0..conv.taps {
             let x = self.add("", part(1, tap, r.clone()), &[all])?; // [b, r, c]
             let factor = self.add("", part(0, tap, 1), &[weight])?; // [1, c]
             let y = self.add("", Op::Binary(BinaryOp::Mul), &[x, factor])?;
@@ -156,9 +180,7 @@ impl Builder<'_> {
                 Some(sum) => self.add("", Op::Binary(BinaryOp::Add), &[sum, y])?,
             });
         }
-        let sum = sum.ok_or_else(|| Error::invalid("a convolution without taps"))?;
-        let y = self.add(format!("{label}_silu"), Op::Unary(UnaryOp::Silu), &[sum])?;
-        self.add("", Op::Reshape(Shape::new([self.tokens.clone(), c])), &[y])
+        sum.ok_or_else(|| Error::invalid("a convolution without taps"))
     }
 
     /// Reads a state `[sequences, ..]` of the sequences of the run: `[b, ..]`.

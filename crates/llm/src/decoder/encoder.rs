@@ -4,6 +4,7 @@
 use super::{Builder, CacheShape, Place, SEQ, Spans};
 use crate::config::{Config, EmbeddingParts, Pooling};
 use crate::weights::Weight;
+use std::collections::HashMap;
 use warploom::graph::{BinaryOp, Graph, NodeId, Op, UnaryOp};
 use warploom::{Error, Result};
 use warploom_core::base::{DType, Dim, Shape, Symbol};
@@ -16,13 +17,18 @@ pub const TEXTS: Symbol = Symbol::new("texts");
 /// `spans` `[s, 2]`, i32, the first token and one past the last that each token attends to;
 /// `local_spans`, the same in layers with a window, if there are any; and `pool` `[t, s]`, f32, the
 /// share of each token in the vector of each text. The output is `embeddings`, f32: `[t, d]`, or
-/// `[t, 1]` of a reranker.
+/// as many elements as the last dense layer has results; of a reranker `[t, 1]`, or `[t, 2]`, the
+/// logits of yes and of no. `answers` are the tokens of these, for files without a layer for them.
 ///
 /// # Errors
 /// Unsupported for a model with recurrent layers, whose states are those of one text.
-pub(crate) fn graph(config: &Config, weights: &[Weight]) -> Result<Graph> {
+pub(crate) fn graph(
+    config: &Config,
+    weights: &[Weight],
+    answers: Option<[u32; 2]>,
+) -> Result<Graph> {
     let architecture = config.architecture;
-    if config.delta_net.is_some() {
+    if config.is_recurrent() {
         let name = architecture.name;
         return Err(Error::unsupported(format!(
             "vectors of texts by {name}: its layers are recurrent"
@@ -48,23 +54,32 @@ pub(crate) fn graph(config: &Config, weights: &[Weight]) -> Result<Graph> {
         place: Place::From(Dim::new(0)),
         texts: Some(Spans { all, local }),
         tokens: s,
+        kept: HashMap::new(),
+        layer_inputs: None,
+        query_scale: None,
     };
     let embedding = b.weight("token_embd.weight")?; // [v, d]
     let mut x = b.embedded(embedding, tokens)?; // [s, d]
+    b.layer_inputs = b.embedded_for_layers(tokens, x)?; // [s, layers, n]
     if architecture.embedding != EmbeddingParts::None {
         x = b.with_parts(x, positions, types)?; // [s, d]
     }
     let turns = b.turns()?;
+    b.query_scale = b.tempered(positions)?; // [s, 1, 1]
     for layer in 0..config.layers {
         x = b.block(layer, x, positions, &turns)?; // [s, d]
     }
     if !architecture.sum_norms {
-        x = b.normalised("output_norm", x)?; // [s, d]
+        x = b.normalised(architecture.output_norm, x)?; // [s, d]
     }
-    let embeddings = b.add("embeddings", Op::MatMul, &[pool, x])?; // [t, d]
-    let output = match config.pooling {
-        Pooling::Score => b.score(embeddings)?, // [t, 1]
-        _ => embeddings,
+    let mut output = b.add("embeddings", Op::MatMul, &[pool, x])?; // [t, d]
+    for layer in 2..2 + config.dense.len() {
+        output = b.product(&format!("dense_{layer}"), output)?; // [t, ..]
+    }
+    output = match (config.pooling, answers) {
+        (Pooling::Score, _) => b.score(output)?, // [t, 1] or [t, 2]
+        (_, Some(answers)) => b.answer(output, embedding, answers)?, // [t, 2]
+        (_, None) => output,
     };
     b.graph.output("embeddings", output)?;
     Ok(b.graph)
@@ -105,7 +120,19 @@ impl Builder<'_> {
         self.normalised("token_embd_norm", x)
     }
 
-    /// Computes the score of each first token, `[t, 1]`.
+    /// Computes the logits of two tokens, `[t, 2]`.
+    fn answer(&mut self, x: NodeId, embedding: NodeId, tokens: [u32; 2]) -> Result<NodeId> {
+        let matrix = match self.config.tied_output {
+            true => embedding,                      // [v, d]
+            false => self.weight("output.weight")?, // [v, d]
+        };
+        let ids = self.graph.constant_i32(Shape::new([2u64]), &tokens.map(|id| id as i32)); // [2]
+        let rows = self.add("answers", Op::Gather { axis: 0 }, &[matrix, ids])?; // [2, d]
+        let columns = self.add("", Op::Transpose(vec![1, 0]), &[rows])?; // [d, 2]
+        self.add("answer_logits", Op::MatMul, &[x, columns])
+    }
+
+    /// Computes the score of each text, `[t, 1]`, or the logits of yes and no, `[t, 2]`.
     fn score(&mut self, mut x: NodeId) -> Result<NodeId> {
         if self.has_weight("cls.weight") {
             x = self.product("cls", x)?; // [t, d]

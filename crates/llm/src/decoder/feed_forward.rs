@@ -9,8 +9,9 @@ use warploom_core::base::{ComputeMode, Dim, Shape};
 impl Builder<'_> {
     /// Computes `down(activation(gate(h)) * up(h))`, `[s, d]`, from the operand `h`, `[s, d]`.
     pub(super) fn feed_forward(&mut self, layer: usize, h: NodeId) -> Result<NodeId> {
-        if let Some(experts) = self.config.experts_of(layer) {
-            return self.mixture(layer, experts, h);
+        match self.config.experts_of(layer) {
+            Some(experts) if !experts.is_beside => return self.mixture(layer, experts, h),
+            _ => {}
         }
         if !self.architecture.gated {
             let up = self.linear(layer, "ffn_up", h)?; // [s, f]
@@ -19,7 +20,7 @@ impl Builder<'_> {
         }
         let (gate, up) = match self.architecture.merged_gate {
             true => {
-                let f = self.config.feed_forward;
+                let f = self.config.feed_forward_of(layer);
                 let both = self.linear(layer, "ffn_up", h)?; // [s, 2 f]
                 (self.columns(both, 0, f)?, self.columns(both, f, f)?)
             }
@@ -42,7 +43,7 @@ impl Builder<'_> {
     }
 
     /// Computes the activation function of `x`, element by element, unless it has two operands.
-    fn activated(&mut self, layer: usize, x: NodeId) -> Result<NodeId> {
+    pub(super) fn activated(&mut self, layer: usize, x: NodeId) -> Result<NodeId> {
         let (label, op) = match self.architecture.activation {
             Activation::Silu | Activation::ClampedSwiglu => ("ffn_silu", UnaryOp::Silu),
             Activation::GeluTanh => ("ffn_gelu", UnaryOp::GeluTanh),
@@ -79,22 +80,70 @@ impl Builder<'_> {
         self.binary(layer, &format!("{name}_gated"), BinaryOp::Mul, gate, up)
     }
 
+    /// Computes the sum of the feed-forward network of `h` and of a mixture of experts of `x`, `[s, d]`
+    /// each; `h` is `x` normalised. Both have norms of their own.
+    pub(super) fn beside_experts(
+        &mut self,
+        layer: usize,
+        experts: &Experts,
+        x: NodeId,
+        h: NodeId,
+    ) -> Result<NodeId> {
+        let name = |what: &str| format!("blk.{layer}.{what}");
+        let dense = self.feed_forward(layer, h)?; // [s, d]
+        let dense = self.norm(layer, "post_ffw_norm_1", dense)?;
+        let scale = self.weight(&name("ffn_gate_inp.scale"))?; // [d]
+        let eps = self.config.norm_epsilon;
+        let r = self.add(name("ffn_router"), Op::RmsNorm { eps }, &[x, scale])?; // [s, d]
+        let r =
+            self.scaled(&name("ffn_router_scale"), r, (self.config.width as f32).sqrt().recip())?;
+        let router = self.weight(&name("ffn_gate_inp.weight"))?; // [experts, d]
+        let logits = self.add(name("ffn_gate_inp"), Op::linear(), &[r, router])?; // [s, experts]
+        let (ids, weights) = self.chosen_of(layer, experts, logits)?; // [s, a]
+        let factors = self.weight(&name("ffn_down_exps.scale"))?; // [experts]
+        let factors = self.add("", Op::Gather { axis: 0 }, &[factors, ids])?; // [s, a]
+        let weights = self.binary(layer, "ffn_moe_factors", BinaryOp::Mul, weights, factors)?;
+        let h = self.norm(layer, "pre_ffw_norm_2", x)?; // [s, d]
+        let rows = Shape::new([self.tokens.clone(), Dim::new(1), Dim::from(self.config.width)]);
+        let rows = self.add("", Op::Reshape(rows), &[h])?; // [s, 1, d]
+        let both = self.of_experts(layer, "ffn_gate_up_exps", rows, ids)?; // [s, a, 2 f]
+        let f = experts.feed_forward;
+        let part =
+            |start: usize| Op::Slice { axis: 2, start: start.into(), len: f.into(), step: 1 };
+        let [gate, up] = [self.add("", part(0), &[both])?, self.add("", part(f), &[both])?];
+        let y = self.gated(layer, "ffn_exps", gate, up)?; // [s, a, f]
+        let y = self.of_experts(layer, "ffn_down_exps", y, ids)?; // [s, a, d]
+        let y = self.weighted_sum(layer, experts, y, weights)?; // [s, d]
+        let y = self.norm(layer, "post_ffw_norm_2", y)?;
+        self.binary(layer, "ffn_out", BinaryOp::Add, dense, y)
+    }
+
+    /// Sums the results `y` `[s, a, d]` of the experts of a token by their weights `[s, a]`: `[s, d]`.
+    fn weighted_sum(
+        &mut self,
+        layer: usize,
+        experts: &Experts,
+        y: NodeId,
+        weights: NodeId,
+    ) -> Result<NodeId> {
+        let each = Shape::new([self.tokens.clone(), Dim::from(experts.active), Dim::new(1)]);
+        let weights = self.add("", Op::Reshape(each), &[weights])?; // [s, a, 1]
+        let y = self.binary(layer, "ffn_weighted", BinaryOp::Mul, y, weights)?;
+        let sum = Op::Reduce { op: ReduceOp::Sum, axes: vec![1], keep: false };
+        self.add(format!("blk.{layer}.ffn_moe_out"), sum, &[y])
+    }
+
     /// Computes the weighted sum of the chosen experts' networks, `[s, d]`, from the operand `h`,
     /// `[s, d]`; `a` experts compute a token.
     fn mixture(&mut self, layer: usize, experts: &Experts, h: NodeId) -> Result<NodeId> {
         let (ids, weights) = self.route(layer, experts, h)?; // [s, a]
-        let s = self.tokens.clone();
-        let rows = Shape::new([s.clone(), Dim::new(1), Dim::from(self.config.width)]);
+        let rows = Shape::new([self.tokens.clone(), Dim::new(1), Dim::from(self.config.width)]);
         let rows = self.add("", Op::Reshape(rows), &[h])?; // [s, 1, d]
         let gate = self.of_experts(layer, "ffn_gate_exps", rows, ids)?; // [s, a, f]
         let up = self.of_experts(layer, "ffn_up_exps", rows, ids)?; // [s, a, f]
         let y = self.gated(layer, "ffn", gate, up)?; // [s, a, f]
         let y = self.of_experts(layer, "ffn_down_exps", y, ids)?; // [s, a, d]
-        let each = Shape::new([s, Dim::from(experts.active), Dim::new(1)]);
-        let weights = self.add("", Op::Reshape(each), &[weights])?; // [s, a, 1]
-        let y = self.binary(layer, "ffn_weighted", BinaryOp::Mul, y, weights)?;
-        let sum = Op::Reduce { op: ReduceOp::Sum, axes: vec![1], keep: false };
-        let y = self.add(format!("blk.{layer}.ffn_moe_out"), sum, &[y])?; // [s, d]
+        let y = self.weighted_sum(layer, experts, y, weights)?; // [s, d]
         match &experts.shared {
             Some(shared) => {
                 let shared = self.shared_expert(layer, shared, h)?; // [s, d]
@@ -124,8 +173,19 @@ impl Builder<'_> {
 
     /// Chooses the experts of each token: their ids and weights, `[s, a]` each.
     fn route(&mut self, layer: usize, experts: &Experts, h: NodeId) -> Result<(NodeId, NodeId)> {
-        let name = |what: &str| format!("blk.{layer}.ffn_moe_{what}");
         let logits = self.linear(layer, "ffn_gate_inp", h)?; // [s, experts]
+        self.chosen_of(layer, experts, logits)
+    }
+
+    /// Chooses the experts of each token by their logits `[s, experts]`: their ids and weights, `[s, a]`
+    /// each.
+    fn chosen_of(
+        &mut self,
+        layer: usize,
+        experts: &Experts,
+        logits: NodeId,
+    ) -> Result<(NodeId, NodeId)> {
+        let name = |what: &str| format!("blk.{layer}.ffn_moe_{what}");
         if experts.gate == Gate::Softmax && experts.normalised && !experts.has_selection_bias {
             // The shares of the chosen among all, divided by their sum, are their softmax alone:
             // three kernels instead of five.

@@ -10,6 +10,9 @@ mod chosen;
 mod delta_net;
 mod encoder;
 mod feed_forward;
+mod layer_embedding;
+mod short_conv;
+mod temperature;
 
 use chosen::Chosen;
 pub use encoder::TEXTS;
@@ -18,7 +21,8 @@ pub(super) use encoder::{graph as encoder, has_types, has_windows};
 use super::config::{Architecture, Config, Norm};
 use super::rope::{LOCAL_ROPE_FREQUENCIES, ROPE_FREQUENCIES};
 use super::weights::{self, Need, Weight};
-use warploom::graph::{BinaryOp, Graph, NodeId, Op};
+use std::collections::HashMap;
+use warploom::graph::{BinaryOp, Graph, NodeId, Op, UnaryOp};
 use warploom::{Error, Result};
 use warploom_core::base::{DType, Dim, Format, Shape, Symbol};
 use warploom_core::sampling::SampleParams;
@@ -149,7 +153,7 @@ pub(super) const CHOSEN: &str = "chosen";
 /// Returns whether a run has the input `slots`, the sequences of a batch.
 pub(super) fn has_slots(config: &Config, input: DecoderInput, output: DecoderOutput) -> bool {
     let chooses = output.is_token() || input.is_run_ahead();
-    input.is_batch() && (chooses || config.delta_net.is_some())
+    input.is_batch() && (chooses || config.is_recurrent())
 }
 
 /// Builds the forward pass over a KV cache. Inputs, i32: `tokens` (not in run-ahead decoding) and
@@ -204,10 +208,15 @@ pub(super) fn decoder(
         place,
         texts: None,
         tokens: tokens_len,
+        kept: HashMap::new(),
+        layer_inputs: None,
+        query_scale: None,
     };
     let embedding = b.weight("token_embd.weight")?; // [v, d]
     let mut x = b.embedded(embedding, tokens)?; // [s, d]
+    b.layer_inputs = b.embedded_for_layers(tokens, x)?; // [s, layers, n]
     let turns = b.turns()?;
+    b.query_scale = b.tempered(positions)?; // [s, 1, 1]
     for layer in 0..config.layers {
         x = b.block(layer, x, positions, &turns)?; // [s, d]
     }
@@ -220,12 +229,13 @@ pub(super) fn decoder(
         let last = Op::Slice { axis: 0, start: s - Dim::new(1), len: Dim::new(1), step: 1 };
         x = b.add("last", last, &[x])?; // [1, d]
     }
-    let x = b.normalised("output_norm", x)?; // [1, d]
+    let x = b.normalised(architecture.output_norm, x)?; // [1, d]
     let logits = match config.tied_output {
         true => b.add("output", Op::linear(), &[x, embedding])?, // [1, v]
         false => b.product("output", x)?,                        // [1, v]
     };
     let logits = b.scaled("logit_scale", logits, config.logit_scale)?; // [1, v]
+    let logits = b.capped(logits)?; // [1, v]
     if !output.is_token() {
         b.graph.output("logits", logits)?;
         return Ok(b.graph);
@@ -270,6 +280,12 @@ struct Builder<'a> {
     texts: Option<Spans>,
     /// Number of tokens, `s`.
     tokens: Dim,
+    /// Keys and values that later layers read too, by the layer that has them.
+    kept: HashMap<usize, [NodeId; 2]>,
+    /// What each layer reads of the token itself, `[s, layers, n]`.
+    layer_inputs: Option<NodeId>,
+    /// Factor of the queries of each token, `[s, 1, 1]`.
+    query_scale: Option<NodeId>,
 }
 
 /// The rotary frequencies, `[rope_dim / 2]`: of most layers, and of those with
@@ -353,9 +369,10 @@ impl Builder<'_> {
             true => turns.local,
             false => turns.all,
         });
-        let mut a = match config.delta_net_of(layer) {
-            Some(net) => self.delta_net(layer, net, h, positions)?,
-            None => self.attention(layer, h, positions, turns)?,
+        let mut a = match (config.delta_net_of(layer), config.short_conv_of(layer)) {
+            (Some(net), _) => self.delta_net(layer, net, h, positions)?,
+            (None, Some(taps)) => self.short_conv(layer, taps, h, positions)?,
+            (None, None) => self.attention(layer, h, positions, turns)?,
         }; // [s, d]
         if architecture.post_norms {
             a = self.norm(layer, "post_attention_norm", a)?; // [s, d]
@@ -366,7 +383,10 @@ impl Builder<'_> {
             x = self.norm(layer, "attn_output_norm", x)?; // [s, d]
         }
         let h = self.operand_of(layer, architecture.ffn_norm, x)?; // [s, d]
-        let mut y = self.feed_forward(layer, h)?; // [s, d]
+        let mut y = match config.experts_of(layer) {
+            Some(experts) if experts.is_beside => self.beside_experts(layer, experts, x, h)?,
+            _ => self.feed_forward(layer, h)?,
+        }; // [s, d]
         if architecture.post_norms {
             y = self.norm(layer, "post_ffw_norm", y)?; // [s, d]
         }
@@ -374,7 +394,7 @@ impl Builder<'_> {
         let x = self.binary(layer, "ffn_residual", BinaryOp::Add, x, y)?; // [s, d]
         match architecture.sum_norms {
             true => self.norm(layer, "layer_output_norm", x),
-            false => Ok(x),
+            false => self.with_layer_input(layer, x),
         }
     }
 
@@ -410,6 +430,14 @@ impl Builder<'_> {
         }
         let factor = self.graph.constant_f32(Shape::new([1u64]), &[factor]); // [1]
         self.add(label, Op::Binary(BinaryOp::Mul), &[x, factor])
+    }
+
+    /// Bounds the logits, `c * tanh(x / c)`, if they have a soft cap `c`.
+    fn capped(&mut self, x: NodeId) -> Result<NodeId> {
+        let Some(cap) = self.config.logit_cap else { return Ok(x) };
+        let x = self.scaled("logit_cap", x, 1.0 / cap)?;
+        let x = self.add("logit_tanh", Op::Unary(UnaryOp::Tanh), &[x])?;
+        self.scaled("logit_capped", x, cap)
     }
 
     fn linear(&mut self, layer: usize, name: &str, x: NodeId) -> Result<NodeId> {

@@ -9,7 +9,7 @@ use serde_json::Value as Json;
 
 use super::names::{self, Names};
 use super::pooling;
-use crate::architecture::{Norm, Rotated, Windows};
+use crate::architecture::{Architecture, Norm, Rotated, Windows};
 use warploom::{Error, Result};
 use warploom_models::gguf::{Value, Writer};
 
@@ -138,8 +138,9 @@ impl Scaling {
     /// Checks what `name` leaves out.
     ///
     /// # Errors
-    /// Bad file if the two keys of the name contradict each other; unsupported if queries are scaled.
-    fn check(&self, file: &str) -> Result<()> {
+    /// Bad file if the two keys of the name contradict each other; unsupported if queries are scaled in
+    /// a model that does not do so.
+    fn check(&self, file: &str, tempers: bool) -> Result<()> {
         if let (Some(new), Some(old)) = (&self.rope_type, &self.older_type)
             && new != old
         {
@@ -149,6 +150,7 @@ impl Scaling {
         }
         match self.llama_4_scaling_beta {
             None | Some(0.0) => Ok(()),
+            Some(_) if tempers => Ok(()),
             Some(beta) => Err(Error::unsupported(format!(
                 "{file}: llama_4_scaling_beta: {beta} is not supported"
             ))),
@@ -185,7 +187,8 @@ const SLIDING: &str = "sliding_attention";
 impl Config {
     /// Returns the row of this model type in the table of `names`.
     pub(super) fn names(&self) -> Result<&'static Names> {
-        names::of(&self.model_type, self.hidden_act.as_deref())
+        let bidirectional = self.use_bidirectional_attention == Some(true);
+        names::of(&self.model_type, self.hidden_act.as_deref(), bidirectional)
     }
 
     pub(super) fn kv_heads(&self) -> u64 {
@@ -277,6 +280,7 @@ impl Config {
         let names = self.names().map_err(|e| e.context(&name))?;
         let arch = names.architecture;
         let architecture = names.architecture()?;
+        self.refuse_caps(architecture).map_err(|e| e.context(&name))?;
         to.key("general.architecture", Value::String(arch))?;
         if let Some(name) = folder.file_name().and_then(|name| name.to_str()) {
             to.key("general.name", Value::String(name))?;
@@ -335,16 +339,21 @@ impl Config {
             ("residual_scale", self.residual_multiplier),
             ("attention.scale", self.attention_multiplier),
             ("logit_scale", self.logits_scaling),
+            ("attn_logit_softcapping", self.attn_logit_softcapping),
+            ("final_logit_softcapping", self.final_logit_softcapping),
         ];
         for (key, factor) in factors {
             factor.map_or(Ok(()), |factor| number(key, factor))?;
+        }
+        if let Some(beta) = self.scaling().llama_4_scaling_beta {
+            number("attention.temperature_scale", beta)?;
         }
         if let Some(scalar) = self.query_pre_attn_scalar {
             number("attention.scale", 1.0 / scalar.sqrt())?;
         }
         let kind = match self.is_reranker() {
             true => Some(pooling::SCORE),
-            false => pooling::read(folder)?,
+            false => pooling::read(folder, architecture.dense)?.kind,
         };
         if let Some(kind) = kind {
             to.key(&format!("{arch}.pooling_type"), Value::U32(kind))?;
@@ -406,14 +415,26 @@ impl Config {
         Ok((pattern > 1).then_some((size, Some(pattern))))
     }
 
+    /// Refuses soft caps that the architecture does not have.
+    fn refuse_caps(&self, architecture: &Architecture) -> Result<()> {
+        let caps = [
+            ("final_logit_softcapping", self.final_logit_softcapping, architecture.logit_cap),
+            ("attn_logit_softcapping", self.attn_logit_softcapping, architecture.score_cap),
+        ];
+        let refused = caps
+            .iter()
+            .find(|(_, given, ours)| ours.is_none() && given.is_some_and(|cap| cap != 0.0));
+        match refused {
+            Some((field, ..)) => Err(Error::unsupported(format!("{field} is not supported"))),
+            None => Ok(()),
+        }
+    }
+
     /// Refuses variants of the supported models whose network or storage differs.
     fn refuse_what_is_not_done(&self) -> Result<()> {
         let not_done = [
-            ("final_logit_softcapping", self.final_logit_softcapping.is_some_and(|n| n != 0.0)),
-            ("attn_logit_softcapping", self.attn_logit_softcapping.is_some_and(|n| n != 0.0)),
             ("mlp_only_layers", !self.mlp_only_layers.is_empty()),
             ("decoder_sparse_step", self.decoder_sparse_step.is_some_and(|n| n != 1)),
-            ("use_bidirectional_attention", self.use_bidirectional_attention == Some(true)),
             (
                 "position_embedding_type",
                 self.position_embedding_type.as_deref().is_some_and(|kind| kind != "absolute"),

@@ -41,6 +41,8 @@ pub struct Folder {
     path: PathBuf,
     config: Config,
     files: Vec<Safetensors>,
+    /// Index of the first of `files` that is of a dense layer after the vector of a text.
+    dense: usize,
     tensors: Vec<Placed>,
 }
 
@@ -98,8 +100,15 @@ impl Folder {
             false => path.parent().filter(|p| *p != Path::new("")).unwrap_or(Path::new(".")),
         };
         let config = read_config(path)?;
-        let files = open_weights(path)?;
-        let mut folder = Folder { path: path.to_owned(), config, files, tensors: Vec::new() };
+        let mut files = open_weights(path)?;
+        let dense = files.len();
+        let named = |e: Error| e.context(path.join("config.json").display());
+        let has_dense = config.names().and_then(|names| names.architecture()).map_err(named)?.dense;
+        for place in pooling::read(path, has_dense)?.dense {
+            files.extend(open_weights(&place)?);
+        }
+        let (path, tensors) = (path.to_owned(), Vec::new());
+        let mut folder = Folder { path, config, files, dense, tensors };
         folder.tensors = folder.place()?;
         Ok(folder)
     }
@@ -137,6 +146,16 @@ impl Folder {
     /// Writes the metadata of the GGUF file, except for the type of its weights.
     pub(super) fn describe(&self, to: &mut Writer) -> Result<()> {
         self.config.describe(&self.path, to)?;
+        let arch = self.config.names()?.architecture;
+        for tensor in self.tensors.iter().filter(|tensor| tensor.name.starts_with("dense_")) {
+            let stem = tensor.name.trim_end_matches(".weight");
+            for (end, size) in [("feat_out", tensor.shape[0]), ("feat_in", tensor.shape[1])] {
+                let size = u32::try_from(size).map_err(|_| {
+                    Error::bad_file(format!("{}: {stem}: {size} is too large", self.name()))
+                })?;
+                to.key(&format!("{arch}.{stem}_{end}"), gguf::Value::U32(size))?;
+            }
+        }
         tokenizer::describe(&self.path, &self.config, to)
     }
 
@@ -171,6 +190,30 @@ impl Folder {
         })
     }
 
+    /// Returns the matrix of a dense layer after the vector of a text, from the file with this index.
+    fn dense_layer(&self, index: usize) -> Result<Placed> {
+        const SOURCE: &str = "linear.weight";
+        let file = &self.files[index];
+        let bad = |what: String| Error::bad_file(format!("{}: {what}", file.name()));
+        if let Some(other) = file.tensors().keys().find(|name| *name != SOURCE) {
+            return Err(bad(format!("tensor `{other}`, a dense layer has `{SOURCE}` alone")));
+        }
+        let info =
+            file.tensors().get(SOURCE).ok_or_else(|| bad(format!("no tensor `{SOURCE}`")))?;
+        let (shape, name) = (info.shape().to_vec(), SOURCE.to_owned());
+        if shape.len() != 2 || shape.contains(&0) {
+            return Err(bad(format!("tensor `{SOURCE}`: shape {shape:?} is not a matrix")));
+        }
+        let format = info.format().ok_or_else(|| {
+            let dtype = info.dtype();
+            bad(format!("type {dtype} is not supported; known: F32, F16, BF16"))
+        })?;
+        let from = From::File { file: index, name, interleave: None, skip: 0 };
+        // GGUF counts them behind the model and its pooling.
+        let name = format!("dense_{}.weight", index - self.dense + 2);
+        Ok(Placed { name, shape, format, from })
+    }
+
     /// Lists every tensor of the files under its GGUF name, ordered by layer.
     fn place(&self) -> Result<Vec<Placed>> {
         let config = self.path.join("config.json");
@@ -179,6 +222,10 @@ impl Folder {
         let mut placed = Vec::new();
         let mut experts = experts::Gathered::default();
         for (index, file) in self.files.iter().enumerate() {
+            if index >= self.dense {
+                placed.push(self.dense_layer(index)?);
+                continue;
+            }
             for (source, info) in file.tensors() {
                 let named =
                     |e: Error| e.context(format_args!("{}: tensor `{source}`", file.name()));
@@ -289,7 +336,7 @@ fn read_config(folder: &Path) -> Result<Config> {
     let text = text(&path)?;
     let text = without_mark(&text);
     let Kind { model_type } = serde_json::from_str(text).map_err(bad)?;
-    names::of(&model_type, None).map_err(|e| e.context(path.display()))?;
+    names::of(&model_type, None, false).map_err(|e| e.context(path.display()))?;
     serde_json::from_str(text).map_err(bad)
 }
 

@@ -11,6 +11,8 @@ pub(super) struct Names {
     pub(super) model_type: &'static str,
     /// `hidden_act` or `hidden_activation` of `config.json`.
     pub(super) activation: &'static str,
+    /// `use_bidirectional_attention` of `config.json`.
+    bidirectional: bool,
     /// `general.architecture` of GGUF.
     pub(super) architecture: &'static str,
     /// Default base of the rotary frequencies.
@@ -45,6 +47,7 @@ pub(super) struct Names {
 const PLAIN: Names = Names {
     model_type: "",
     activation: "silu",
+    bidirectional: false,
     architecture: "",
     rope_theta: 10_000.0,
     tied: false,
@@ -61,26 +64,28 @@ const PLAIN: Names = Names {
     own: &[],
 };
 
-static ALL: [Names; 19] = [
+static ALL: [Names; 22] = [
     Names { model_type: "llama", architecture: "llama", windows: false, ..PLAIN },
     // Llama's network, with a window in some models.
     Names { model_type: "mistral", architecture: "llama", ..PLAIN },
+    Names {
+        model_type: "ministral3",
+        architecture: "mistral3",
+        rope_theta: 1e6,
+        windows: false,
+        ..PLAIN
+    },
     Names { model_type: "qwen2", architecture: "qwen2", biases: true, ..PLAIN },
     Names { model_type: "qwen3", architecture: "qwen3", own: &HEAD_NORMS, ..PLAIN },
+    Names { ..GEMMA3 },
+    Names { bidirectional: true, architecture: "gemma-embedding", ..GEMMA3 },
     Names {
-        model_type: "gemma3_text",
+        model_type: "gemma2",
         activation: "gelu_pytorch_tanh",
-        architecture: "gemma3",
-        rope_theta: 1e6,
+        architecture: "gemma2",
         tied: true,
         norms_less_one: true,
-        own: &[
-            HEAD_NORMS[0],
-            HEAD_NORMS[1],
-            ("post_attention_layernorm", "post_attention_norm"),
-            ("pre_feedforward_layernorm", "ffn_norm"),
-            ("post_feedforward_layernorm", "post_ffw_norm"),
-        ],
+        own: &NORMS_AROUND,
         ..PLAIN
     },
     Names {
@@ -144,6 +149,17 @@ static ALL: [Names; 19] = [
         ..PLAIN
     },
 ];
+
+const GEMMA3: Names = Names {
+    model_type: "gemma3_text",
+    activation: "gelu_pytorch_tanh",
+    architecture: "gemma3",
+    rope_theta: 1e6,
+    tied: true,
+    norms_less_one: true,
+    own: &[HEAD_NORMS[0], HEAD_NORMS[1], NORMS_AROUND[0], NORMS_AROUND[1], NORMS_AROUND[2]],
+    ..PLAIN
+};
 
 const BERT: Names = Names {
     activation: "gelu",
@@ -215,14 +231,26 @@ const NORMS_AFTER: [(&str, &str); 4] = [
     ("post_attention_layernorm", "post_attention_norm"),
     ("post_feedforward_layernorm", "post_ffw_norm"),
 ];
+/// Names of norms after attention, and before and after the feed-forward network.
+const NORMS_AROUND: [(&str, &str); 3] = [
+    ("post_attention_layernorm", "post_attention_norm"),
+    ("pre_feedforward_layernorm", "ffn_norm"),
+    ("post_feedforward_layernorm", "post_ffw_norm"),
+];
 const HEAD_NORMS: [(&str, &str); 2] =
     [("self_attn.q_norm", "attn_q_norm"), ("self_attn.k_norm", "attn_k_norm")];
 
-/// Returns the row of a model type, with this activation function if one is given.
+/// Returns the row of a model type, with this activation function if one is given, whose tokens attend
+/// to later ones if it is bidirectional.
 ///
 /// # Errors
-/// Unsupported, listing the supported ones, for an unknown model type or activation function.
-pub(super) fn of(model_type: &str, activation: Option<&str>) -> Result<&'static Names> {
+/// Unsupported, listing the supported ones, for an unknown model type or activation function, and for
+/// attention to later tokens in other models.
+pub(super) fn of(
+    model_type: &str,
+    activation: Option<&str>,
+    bidirectional: bool,
+) -> Result<&'static Names> {
     let of_type: Vec<&Names> = ALL.iter().filter(|row| row.model_type == model_type).collect();
     let Some(first) = of_type.first() else {
         let mut known: Vec<&str> = ALL.iter().map(|row| row.model_type).collect();
@@ -232,6 +260,12 @@ pub(super) fn of(model_type: &str, activation: Option<&str>) -> Result<&'static 
             "model_type {model_type:?} is not supported; known: {known}"
         )));
     };
+    let of_type: Vec<&Names> =
+        of_type.iter().filter(|row| row.bidirectional == bidirectional).copied().collect();
+    let first = of_type.first().copied().ok_or_else(|| {
+        let what = format!("use_bidirectional_attention is not supported for {}", first.model_type);
+        Error::unsupported(what)
+    })?;
     let Some(activation) = activation else { return Ok(first) };
     of_type.iter().find(|row| row.activation == activation).copied().ok_or_else(|| {
         let known: Vec<&str> = of_type.iter().map(|row| row.activation).collect();
@@ -260,6 +294,13 @@ impl Names {
     /// config's.
     pub(super) fn translate(&self, source: &str, config: &Config) -> Result<Option<String>> {
         let source = source.strip_prefix(self.prefix).unwrap_or(source);
+        // Folders of models without an output matrix lack the prefix.
+        let is_bare = |begin: &&str| source.starts_with(*begin);
+        let long = match ["embed_tokens.", "layers.", "norm."].iter().any(|begin| is_bare(&begin)) {
+            true if self.layers == PLAIN.layers => format!("model.{source}"),
+            _ => source.to_owned(),
+        };
+        let source = &*long;
         if self.left_out.iter().any(|name| source.starts_with(name)) {
             return Ok(None);
         }

@@ -342,7 +342,6 @@ fn other_networks_and_other_ways_of_storing_are_refused_by_name() {
     let rows = [
         ("final_logit_softcapping", json!(30.0), "final_logit_softcapping"),
         ("attn_logit_softcapping", json!(50.0), "attn_logit_softcapping"),
-        ("use_bidirectional_attention", json!(true), "use_bidirectional_attention"),
         ("quantization_config", json!({"quant_method": "bitnet"}), "quantization_config"),
         ("quantization", json!({"group_size": 64, "bits": 4}), "quantization is not supported"),
         ("sliding_window_pattern", json!(0), "sliding_window_pattern: 0"),

@@ -277,6 +277,16 @@ pub(super) fn sinks(call: &Call<'_>, operand: usize) -> Result<()> {
     call.equal(&call.shape(operand)[0], &call.shape(0)[1], "sinks and heads")
 }
 
+/// Checks the soft cap of attention: a number above 0.
+pub(super) fn soft_cap(call: &Call<'_>, cap: Option<f32>) -> Result<()> {
+    match cap {
+        Some(cap) if !(cap.is_finite() && cap > 0.0) => {
+            Err(call.fail(format!("needs a finite soft cap above 0, not {cap}")))
+        }
+        _ => Ok(()),
+    }
+}
+
 /// Rule of attention: q `[tokens, heads, head_dim]`, k and v `[kv_len, kv_heads, head_dim]` -> the
 /// shape of q.
 pub(super) fn attention(call: &Call<'_>, scale: f32, window: Option<u32>, past: &Dim) -> Rule {

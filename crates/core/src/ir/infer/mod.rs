@@ -58,8 +58,9 @@ pub fn infer(op: &Op, operands: &[&Node]) -> Result<(Shape, DType)> {
         Op::Pool2d(pool) => compute::pool2d(&call, pool)?,
         Op::RmsNorm { eps } | Op::LayerNorm { eps } => compute::norm(&call, *eps)?,
         Op::Rope { rot_dim, .. } => compute::rope(&call, *rot_dim)?,
-        Op::Attention { scale, causal, window, past, mode, .. } => {
+        Op::Attention { scale, causal, window, past, mode, soft_cap, .. } => {
             compute::attention_mode(&call, *mode)?;
+            compute::soft_cap(&call, *soft_cap)?;
             let [spans, sinks] = op.attention_operands(operands.len());
             if spans.is_some() {
                 compute::spans(&call, *causal, past)?;

@@ -159,6 +159,7 @@ fn transformers() {
         past: past(),
         mode,
         sinks: false,
+        soft_cap: None,
     };
     for (mode, keys, fits) in [
         (ComputeMode::F16, half, true),

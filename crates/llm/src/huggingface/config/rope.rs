@@ -67,7 +67,8 @@ impl Config {
     pub(in crate::huggingface) fn rope_factors(&self, folder: &str) -> Result<Option<Vec<f32>>> {
         let name = format!("{folder}: config.json");
         let scaling = self.scaling();
-        scaling.check(&name)?;
+        let tempers = self.names().and_then(|names| names.architecture())?.tempers;
+        scaling.check(&name, tempers)?;
         match scaling.name() {
             None | Some("default" | "linear" | "yarn") => return Ok(None),
             Some("llama3") => {}

@@ -73,6 +73,9 @@ pub(super) fn pull_back(call: &Call<'_>) -> Result<Parts> {
         Op::Attention { sinks: true, .. } => {
             return Err(Error::invalid("attention with sinks has no gradient"));
         }
+        Op::Attention { soft_cap: Some(_), .. } => {
+            return Err(Error::invalid("attention with a soft cap has no gradient"));
+        }
         Op::Attention { scale, causal, window, past, .. } => {
             call.only_first(3, "the spans of attention")?;
             let number = past.as_const().and_then(|past| i32::try_from(past).ok());
