@@ -276,7 +276,7 @@ fn what_is_not_known_is_unsupported_and_the_known_is_listed() {
         (
             "general.architecture",
             Text("mamba"),
-            "known: llama, qwen2, qwen3, gemma3, gemma2, phi3, qwen3moe",
+            "known: llama, qwen2, qwen3, gemma3, gemma4, gemma2, phi3, qwen3moe",
         ),
         ("llama.rope.scaling.type", Text("longrope"), "known: none, linear, llama3, yarn"),
         ("llama.expert_count", Integer(8), "8 experts"),

@@ -137,7 +137,11 @@ impl Embedder {
             }
             // Each token has at least a byte; whole characters are kept.
             let over = tokens.len() - most;
-            kept = &kept[..kept.floor_char_boundary(kept.len().saturating_sub(over))];
+            let mut end = kept.len().saturating_sub(over);
+            while !kept.is_char_boundary(end) {
+                end -= 1;
+            }
+            kept = &kept[..end];
             tokens = encode(kept)?;
         }
         Ok(Text { tokens, second: usize::MAX })

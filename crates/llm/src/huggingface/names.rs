@@ -295,8 +295,10 @@ impl Names {
     pub(super) fn translate(&self, source: &str, config: &Config) -> Result<Option<String>> {
         let source = source.strip_prefix(self.prefix).unwrap_or(source);
         // Folders of models without an output matrix lack the prefix.
-        let is_bare = |begin: &&str| source.starts_with(*begin);
-        let long = match ["embed_tokens.", "layers.", "norm."].iter().any(|begin| is_bare(&begin)) {
+        let long = match ["embed_tokens.", "layers.", "norm."]
+            .iter()
+            .any(|begin| source.starts_with(begin))
+        {
             true if self.layers == PLAIN.layers => format!("model.{source}"),
             _ => source.to_owned(),
         };
