@@ -49,6 +49,14 @@ use warploom_core::base::platform::{BoxFuture, ready};
 use warploom_core::error::{Error, Result};
 use warploom_hal::{Device, DeviceProfile, OpenOptions};
 
+/// Returns a normally distributed number from two uniformly distributed ones (Box and Muller), `u` in
+/// (0, 1] and `v` in [0, 1]: the same bits on every machine, since it needs no mathematical library.
+#[doc(hidden)]
+#[inline]
+pub fn normal(u: f32, v: f32) -> f32 {
+    (-2.0 * arch::math::log(u)).sqrt() * arch::math::cos(std::f32::consts::TAU * v)
+}
+
 /// The provider of the single device `cpu:0`.
 #[derive(Debug, Default)]
 pub struct Provider;

@@ -13,6 +13,9 @@ use crate::pool::Pool;
 /// Maximum number of elements of the current rows for which costly values are kept between passes.
 const HELD: usize = 16 << 10;
 
+/// Smallest number of rows evaluated together column by column.
+const SHORT: usize = 128;
+
 /// How the current rows are split into tiles.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Cut {
@@ -68,8 +71,9 @@ impl Launch<'_> {
         let space = &self.space;
         if self.is_columnwise() {
             let passes = self.program.plans[0].passes.len();
-            // With several passes, the rows stay in the L2 cache from pass to pass.
-            let most = if passes > 1 { (HELD * 4 / space.cols).clamp(16, TILE) } else { TILE };
+            // With several passes, the rows stay in the L2 cache from pass to pass, unless a tile would be
+            // so short that its steps cost more than another read of main memory.
+            let most = if passes > 1 { (HELD * 4 / space.cols).clamp(SHORT, TILE) } else { TILE };
             let share = space.rows.div_ceil(threads).next_multiple_of(16);
             return Cut::Columns(most.min(share));
         }

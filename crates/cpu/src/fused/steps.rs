@@ -125,7 +125,7 @@ unsafe fn unary_f32(op: UnaryOp, r: &Operands) {
             UnaryOp::Neg => float!(|x| -x),
             UnaryOp::Abs => float!(|x| x.abs()),
             UnaryOp::Exp => float!(|x| math::exp(x)),
-            UnaryOp::Log => float!(|x| x.ln()),
+            UnaryOp::Log => float!(|x| math::log(x)),
             UnaryOp::Sqrt => float!(|x| x.sqrt()),
             UnaryOp::Rsqrt => float!(|x| 1.0 / x.sqrt()),
             UnaryOp::Reciprocal => float!(|x| 1.0 / x),
@@ -137,7 +137,7 @@ unsafe fn unary_f32(op: UnaryOp, r: &Operands) {
                 float!(|x| math::cos(x));
                 beyond_angles(r, f32::cos);
             }
-            UnaryOp::Tanh => float!(|x| x.tanh()),
+            UnaryOp::Tanh => float!(|x| math::tanh(x)),
             UnaryOp::Erf => float!(|x| math::erf(x)),
             UnaryOp::Floor => float!(|x| x.floor()),
             UnaryOp::Ceil => float!(|x| x.ceil()),
@@ -193,7 +193,7 @@ unsafe fn binary_f32(op: BinaryOp, r: &Operands) {
             BinaryOp::Mul => float!(|x, y| x * y),
             BinaryOp::Div => float!(|x, y| x / y),
             BinaryOp::Rem => float!(|x, y| x % y),
-            BinaryOp::Pow => float!(|x, y| x.powf(y)),
+            BinaryOp::Pow => float!(|x, y| math::pow(x, y)),
             // NaN if one of both is: x stays if it is NaN, since comparisons with it are false.
             BinaryOp::Min => float!(|x, y| if y < x || y.is_nan() { y } else { x }),
             BinaryOp::Max => float!(|x, y| if y > x || y.is_nan() { y } else { x }),

@@ -7,8 +7,9 @@ use warploom_core::error::Result;
 
 /// Number of elements below which a reduction uses one thread.
 const GRAIN: usize = 16 << 10;
-/// Maximum number of columns that are reduced together if the reduced dimension is not the last.
-const TILE: usize = 64;
+/// Maximum number of columns that are reduced together if the reduced dimension is not the last: 4 KiB
+/// of each row, since rows are often pages apart, and accumulators of 8 KiB.
+const TILE: usize = 1024;
 
 /// Computes the sum; 0 if `len` is 0.
 pub(super) fn reduce_sum(call: &Call<'_>) -> Result<()> {
