@@ -189,74 +189,10 @@ impl Tensor {
             _ => self.full_like(1),
         }
     }
-
-    /// Creates a tensor of uniformly distributed `i32` values of a range, by a seed.
-    #[track_caller]
-    pub fn rand_int(
-        runtime: &Runtime,
-        range: std::ops::Range<i32>,
-        shape: impl Sizes,
-        seed: u64,
-    ) -> Tensor {
-        let at = here();
-        made(runtime, "rand_int", at, || {
-            let shape = arguments::shape(&shape)?;
-            let size = i64::from(range.end) - i64::from(range.start);
-            if size <= 0 {
-                let std::ops::Range { start, end } = range;
-                return Err(Error::invalid(format!("no integer in {start}..{end}")));
-            }
-            let mut state = seed;
-            // The high half of a 64-bit product: the bias is below 2^-32.
-            let number = |bits: u64| ((u128::from(bits) * size as u128) >> 64) as i64;
-            let count = shape.elements().as_const().unwrap_or(0);
-            let numbers = (0..count).map(|_| number(splitmix(&mut state)) + i64::from(range.start));
-            let values: Vec<i32> = numbers.map(|number| number as i32).collect();
-            let format = Format::Plain(DType::I32);
-            let stored = upload(runtime, &i32::encode(&values)?, format, Usage::Working)?;
-            Ok(Tensor::from_stored(runtime, shape, DType::I32, "rand_int", at, stored))
-        })
-    }
-
-    /// Creates a tensor `[n]` of the `u32` values 0 to `n - 1` in random order, by a seed.
-    #[track_caller]
-    pub fn permutation(runtime: &Runtime, n: usize, seed: u64) -> Tensor {
-        let at = here();
-        made(runtime, "permutation", at, || {
-            let count = u32::try_from(n)
-                .map_err(|_| Error::invalid(format!("{n} values do not fit u32")))?;
-            let mut values = filled(count as usize, |i| i as u32)?;
-            let mut state = seed;
-            // Fisher and Yates.
-            for i in (1..values.len()).rev() {
-                let j = (u128::from(splitmix(&mut state)) * (i as u128 + 1)) >> 64;
-                values.swap(i, j as usize);
-            }
-            row(runtime, "permutation", at, &values)
-        })
-    }
-
-    /// Creates a tensor of uniformly distributed `f32` values in [0, 1). A seed yields the same
-    /// values on every platform.
-    #[track_caller]
-    pub fn rand(runtime: &Runtime, shape: impl Sizes, seed: u64) -> Tensor {
-        random(runtime, "rand", here(), &shape, seed, |bits| unit(bits()) as f32)
-    }
-
-    /// Creates a tensor of normally distributed `f32` values with mean 0 and variance 1 from a
-    /// seed.
-    #[track_caller]
-    pub fn randn(runtime: &Runtime, shape: impl Sizes, seed: u64) -> Tensor {
-        random(runtime, "randn", here(), &shape, seed, |bits| {
-            // Box-Muller; the logarithm needs a nonzero value.
-            let (u, v) = (1.0 - unit(bits()), unit(bits()));
-            ((-2.0 * u.ln()).sqrt() * (std::f64::consts::TAU * v).cos()) as f32
-        })
-    }
 }
 
 /// Returns the tensor that `make` creates, or a tensor with the error of `make`.
-fn made(
+pub(super) fn made(
     runtime: &Runtime,
     name: &'static str,
     at: Place,
@@ -269,7 +205,7 @@ fn made(
 ///
 /// # Errors
 /// Out of memory if they do not fit the memory of the host.
-fn filled<T>(count: usize, value: impl Fn(usize) -> T) -> Result<Vec<T>> {
+pub(super) fn filled<T>(count: usize, value: impl FnMut(usize) -> T) -> Result<Vec<T>> {
     let mut values = Vec::new();
     values.try_reserve_exact(count).map_err(|_| {
         let bytes = (count as u64).saturating_mul(size_of::<T>() as u64);
@@ -279,7 +215,7 @@ fn filled<T>(count: usize, value: impl Fn(usize) -> T) -> Result<Vec<T>> {
     Ok(values)
 }
 
-fn row<T: Element>(
+pub(super) fn row<T: Element>(
     runtime: &Runtime,
     name: &'static str,
     at: Place,
@@ -289,49 +225,4 @@ fn row<T: Element>(
     let stored = upload(runtime, &T::encode(values)?, format, Usage::Working)?;
     let shape = Shape::new([values.len()]);
     Ok(Tensor::from_stored(runtime, shape, T::DTYPE, name, at, stored))
-}
-
-fn random(
-    runtime: &Runtime,
-    name: &'static str,
-    at: Place,
-    sizes: &impl Sizes,
-    seed: u64,
-    number: impl Fn(&mut dyn FnMut() -> u64) -> f32,
-) -> Tensor {
-    made(runtime, name, at, || {
-        let shape = arguments::shape(sizes)?;
-        let count = shape.elements().as_const().unwrap_or(0);
-        let mut state = seed;
-        let mut bits = || splitmix(&mut state);
-        let values: Vec<f32> = (0..count).map(|_| number(&mut bits)).collect();
-        let stored = upload(runtime, &f32::encode(&values)?, Format::F32, Usage::Working)?;
-        Ok(Tensor::from_stored(runtime, shape, DType::F32, name, at, stored))
-    })
-}
-
-/// Advances SplitMix64 (Steele, Lea and Flood, 2014), which works with every seed.
-fn splitmix(state: &mut u64) -> u64 {
-    *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    let mut z = *state;
-    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    z ^ (z >> 31)
-}
-
-/// Maps random bits to [0, 1), to a value that `f32` represents exactly.
-fn unit(bits: u64) -> f64 {
-    (bits >> 40) as f64 / f64::from(1 << 24)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn splitmix_is_the_published_one() {
-        let mut state = 1_234_567;
-        let first = [splitmix(&mut state), splitmix(&mut state)];
-        assert_eq!(first, [6_457_827_717_110_365_317, 3_203_168_211_198_807_973]);
-    }
 }

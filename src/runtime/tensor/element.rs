@@ -1,5 +1,7 @@
 //! Host values: element types of slices, and scalars in expressions.
 
+use std::borrow::Cow;
+
 use half::{bf16, f16};
 
 use super::Tensor;
@@ -22,7 +24,7 @@ pub trait Element: sealed::Sealed + Copy + Send + Sync + 'static {
     ///
     /// # Errors
     /// Invalid, naming the first value that does not fit.
-    fn encode(values: &[Self]) -> Result<Vec<u8>>;
+    fn encode(values: &[Self]) -> Result<Cow<'_, [u8]>>;
 
     /// Decodes values from bytes in the device's format.
     fn decode(bytes: &[u8]) -> Vec<Self>;
@@ -34,9 +36,9 @@ macro_rules! element {
         impl Element for $ty {
             const DTYPE: DType = DType::$dtype;
 
-            fn encode(values: &[$ty]) -> Result<Vec<u8>> {
+            fn encode(values: &[$ty]) -> Result<Cow<'_, [u8]>> {
                 match cfg!(target_endian = "little") {
-                    true => Ok(bytemuck::cast_slice(values).to_vec()),
+                    true => Ok(bytemuck::cast_slice(values).into()),
                     false => Ok(values.iter().flat_map(|value| value.to_le_bytes()).collect()),
                 }
             }
@@ -87,7 +89,7 @@ impl sealed::Sealed for bool {}
 impl Element for bool {
     const DTYPE: DType = DType::Bool;
 
-    fn encode(values: &[bool]) -> Result<Vec<u8>> {
+    fn encode(values: &[bool]) -> Result<Cow<'_, [u8]>> {
         Ok(values.iter().flat_map(|value| u32::from(*value).to_le_bytes()).collect())
     }
 
@@ -100,14 +102,14 @@ impl sealed::Sealed for i64 {}
 impl Element for i64 {
     const DTYPE: DType = DType::I32;
 
-    fn encode(values: &[i64]) -> Result<Vec<u8>> {
+    fn encode(values: &[i64]) -> Result<Cow<'_, [u8]>> {
         let narrow = |(at, value): (usize, &i64)| {
             i32::try_from(*value).map_err(|_| {
                 Error::invalid(format!("element {at} is {value}, which does not fit i32"))
             })
         };
         let values: Vec<i32> = values.iter().enumerate().map(narrow).collect::<Result<_>>()?;
-        i32::encode(&values)
+        Ok(i32::encode(&values)?.into_owned().into())
     }
 
     fn decode(bytes: &[u8]) -> Vec<i64> {

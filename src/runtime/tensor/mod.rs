@@ -86,10 +86,14 @@ mod interop;
 mod losses;
 mod movement;
 mod node;
+mod npy;
+#[cfg(feature = "npz")]
+mod npz;
 mod operators;
 mod order;
 mod place;
 mod products;
+mod random;
 mod read;
 mod reduce;
 mod scatter;

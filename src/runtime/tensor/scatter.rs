@@ -48,17 +48,9 @@ impl Tensor {
     pub fn scatter_add(&self, axis: isize, ids: &Tensor, source: &Tensor) -> Tensor {
         let at = here();
         self.attempt("scatter_add", at, || {
-            let place = self.fitting(axis, ids, source)?;
-            if self.count() == 0 || ids.count() == 0 {
-                return Ok(self.clone());
-            }
-            let flat = ids.flat_places(self.sizes(), place)?.flatten();
-            let x = self.movedim(place as isize, -1);
-            let sizes = x.sizes().to_vec();
-            let rows = source.movedim(place as isize, -1).flatten();
-            let sum =
-                Tensor::record("scatter_add", at, Op::IndexAdd, &[&x.flatten(), &rows, &flat]);
-            Ok(sum.reshape(sizes).movedim(-1, place as isize))
+            self.scattered(axis, ids, source, |x, ids, rows| {
+                Tensor::record("scatter_add", at, Op::IndexAdd, &[x, rows, ids])
+            })
         })
     }
 
@@ -70,29 +62,43 @@ impl Tensor {
     pub fn scatter(&self, axis: isize, ids: &Tensor, source: &Tensor) -> Tensor {
         let at = here();
         self.attempt("scatter", at, || {
-            let place = self.fitting(axis, ids, source)?;
-            if self.count() == 0 || ids.count() == 0 {
-                return Ok(self.clone());
-            }
-            let flat = ids.flat_places(self.sizes(), place)?.flatten();
-            let x = self.movedim(place as isize, -1);
-            let sizes = x.sizes().to_vec();
-            let rows = source.movedim(place as isize, -1).flatten();
-            let (count, given) = (self.count() as i32, ids.count());
-            // Sorted with the ids of its places, each element of the result comes right behind the ids of
-            // its own place, because those were first.
-            let own = Tensor::arange(self.runtime(), 0, count, 1);
-            let order = Tensor::cat(&[&flat, &own], 0)?.argsort(0, false);
-            let before = order.argsort(0, false).narrow(0, given..).cast(DType::I32).sub(1);
-            let last = order.gather(0, &before).cast(DType::I32);
-            let is_written = before
-                .ge(0)
-                .logical_and(last.lt(given as i32))
-                .logical_and(flat.gather(0, &last).eq(&own));
-            let written = is_written.select(rows.gather(0, &last), x.flatten());
-            written.check()?;
-            Ok(written.reshape(sizes).movedim(-1, place as isize))
+            self.scattered(axis, ids, source, |x, ids, rows| {
+                let (count, given) = (x.count() as i32, ids.count());
+                // Sorted with the ids of its places, each element of the result comes right behind the ids
+                // of its own place, because those were first.
+                let own = Tensor::arange(self.runtime(), 0, count, 1);
+                let order = ids.concat(&[&own], 0).argsort(0, false);
+                let before = order.argsort(0, false).narrow(0, given..).cast(DType::I32).sub(1);
+                let last = order.gather(0, &before).cast(DType::I32);
+                let is_written = before
+                    .ge(0)
+                    .logical_and(last.lt(given as i32))
+                    .logical_and(ids.gather(0, &last).eq(&own));
+                is_written.select(rows.gather(0, &last), x)
+            })
         })
+    }
+
+    /// Computes the result of `combine` from this tensor, the places of ids in it and a source, each
+    /// as a vector; ids outside the axis are -1.
+    fn scattered(
+        &self,
+        axis: isize,
+        ids: &Tensor,
+        source: &Tensor,
+        combine: impl FnOnce(&Tensor, &Tensor, &Tensor) -> Tensor,
+    ) -> Result<Tensor, Error> {
+        let place = self.fitting(axis, ids, source)?;
+        if self.count() == 0 || ids.count() == 0 {
+            return Ok(self.clone());
+        }
+        let flat = ids.flat_places(self.sizes(), place)?.flatten();
+        let x = self.movedim(place as isize, -1);
+        let sizes = x.sizes().to_vec();
+        let rows = source.movedim(place as isize, -1).flatten();
+        let result = combine(&x.flatten(), &flat, &rows);
+        result.check()?;
+        Ok(result.reshape(sizes).movedim(-1, place as isize))
     }
 
     /// Checks that ids and a source have one shape, which fits this tensor on all axes but one;
