@@ -235,6 +235,13 @@ impl DeviceTensors {
         self.places.get(name).map(Place::range)
     }
 
+    /// Returns the memory of a weight or state, and what holds it.
+    pub(super) fn held(&self, name: &str) -> Result<Held> {
+        let place = self.places.get(name);
+        let place = place.ok_or_else(|| Error::invalid(format!("nothing is bound to {name:?}")))?;
+        Ok(Held { range: place.range(), buffer: place.buffer.clone() })
+    }
+
     /// Returns the total size in bytes, including copies.
     pub fn bytes(&self) -> u64 {
         self.bytes

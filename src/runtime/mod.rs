@@ -19,6 +19,7 @@ mod bandwidth;
 mod batcher;
 mod builder;
 mod cache_file;
+mod device_copies;
 mod device_findings;
 mod device_tensors;
 mod instance;
@@ -45,6 +46,7 @@ pub use batcher::{Batcher, Pending, Receipt};
 pub use builder::RuntimeBuilder;
 #[doc(hidden)]
 pub use builder::{deterministic_by_env, engines_by_env};
+pub use device_copies::TensorPart;
 #[doc(hidden)]
 pub use device_findings::{Findings, Notebook, WrongEngine, known_wrong_on};
 pub use device_tensors::{DeviceTensors, WeightSource};

@@ -223,6 +223,7 @@ impl Session {
             let History { tokens, next } = std::mem::take(&mut self.histories[sequence]);
             self.past[sequence] = 0;
             self.absorbed[sequence] = Some(0);
+            self.held[sequence] = None;
             if !tokens.is_empty() {
                 self.run_tokens(sequence, &tokens, Output::Nothing).await?;
             }

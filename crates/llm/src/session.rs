@@ -39,6 +39,8 @@ pub struct Session {
     /// For each sequence, the number of tokens that its recurrent states have read; `None` if that is
     /// unknown. Of no meaning in models without such states.
     pub(super) absorbed: Vec<Option<usize>>,
+    /// For each sequence, the number of tokens at which a copy of its recurrent states was held.
+    pub(super) held: Vec<Option<usize>>,
     pub(super) recoveries: Recoveries,
 }
 
@@ -59,8 +61,19 @@ impl Session {
         let sequences = on.cache.sequences;
         let (past, chosen) = (vec![0; sequences], vec![false; sequences]);
         let (instances, histories) = (HashMap::new(), vec![History::default(); sequences]);
-        let absorbed = vec![Some(0); sequences];
-        Session { on, tensors, planner, instances, past, chosen, histories, absorbed, recoveries }
+        let (absorbed, held) = (vec![Some(0); sequences], vec![None; sequences]);
+        Session {
+            on,
+            tensors,
+            planner,
+            instances,
+            past,
+            chosen,
+            histories,
+            absorbed,
+            held,
+            recoveries,
+        }
     }
 
     /// Returns the default compute mode: `Int8`, as in llama.cpp; `F32` on software GPUs, which
@@ -135,7 +148,7 @@ impl Session {
 
     /// Drops the positions of the first sequence from `past` on. A model with recurrent layers reads
     /// the positions before `past` again at its next step, unless `past` is 0: their states cannot
-    /// be taken back.
+    /// be taken back, but to where they were held ([`Session::hold_states`]).
     ///
     /// # Errors
     /// Invalid if fewer than `past` positions are filled.
@@ -157,6 +170,7 @@ impl Session {
         self.chosen[sequence] &= past == filled;
         self.past[sequence] = past;
         self.histories[sequence].truncate(past);
+        self.held[sequence] = self.held[sequence].filter(|held| *held <= past);
         Ok(())
     }
 
@@ -200,8 +214,8 @@ impl Session {
         }
     }
 
-    /// Brings the recurrent states of a sequence to its last position, by reading all its tokens
-    /// again if they have read others.
+    /// Brings the recurrent states of a sequence to its last position, if they have read other tokens:
+    /// by reading its tokens again from where they were held, or from the first.
     pub(super) async fn catch_up(&mut self, sequence: usize) -> Result<()> {
         let past = self.past_of(sequence);
         let is_recurrent = self.model().config().is_recurrent();
@@ -209,11 +223,17 @@ impl Session {
         if !is_recurrent || past == 0 || self.absorbed[sequence] == Some(past) {
             return Ok(());
         }
+        let begin = self.held[sequence].filter(|held| *held <= past).unwrap_or(0);
+        if begin > 0 {
+            self.absorbed[sequence] = None;
+            self.take_held(sequence)?;
+            self.absorbed[sequence] = Some(begin);
+        }
         let (history, chosen) = (self.histories[sequence].clone(), self.chosen[sequence]);
-        self.past[sequence] = 0;
-        self.histories[sequence].truncate(0);
+        self.past[sequence] = begin;
+        self.histories[sequence].truncate(begin);
         let mut done = Ok(());
-        for chunk in history.tokens().chunks(CLASSES[3].1) {
+        for chunk in history.tokens()[begin..].chunks(CLASSES[3].1) {
             done = self.run_chunk(sequence, chunk, Output::Nothing).await.map(drop);
             if done.is_err() {
                 self.absorbed[sequence] = None;

@@ -4,6 +4,7 @@ use super::builder::OnUpload;
 use super::decoder::{self, DecoderInput, DecoderOutput};
 use super::model::Model;
 use super::planner::DeviceModel;
+use super::prefix;
 use super::weights::{self, Weight};
 use warploom::graph::Graph;
 use warploom::plan::merged_weights;
@@ -58,21 +59,9 @@ pub(super) async fn upload(on: &DeviceModel, progress: &mut OnUpload<'_>) -> Res
     let (input, output) = (DecoderInput::Tokens, DecoderOutput::Logits);
     let graph = on.model.graph_with(&on.weights, on.cache, input, output)?;
     let mut tensors = weights_of(&on.runtime, model, &on.weights, &graph, progress).await?;
-    let bytes = |layer: usize| {
-        let elements = (on.cache.rows() * model.config().kv_width_of(layer)) as u64;
-        (elements * on.cache.dtype.bytes()).next_multiple_of(4)
-    };
-    let mut states: Vec<(String, u64)> = Vec::new();
-    for layer in 0..model.config().layers {
-        if model.config().has_keys(layer) {
-            let named = |kind| (decoder::cache_name(kind, layer), bytes(layer));
-            states.extend(['k', 'v'].map(named));
-        }
-        let names = [decoder::conv_name(layer), decoder::delta_name(layer)];
-        let size = |elements: usize| (elements * on.cache.sequences * 4) as u64;
-        let of_layer = names.into_iter().zip(model.config().state_elements(layer).map(size));
-        states.extend(of_layer.filter(|(_, bytes)| *bytes > 0));
-    }
+    let states = prefix::states(on);
+    let states = states.iter().map(|s| (s.name.clone(), s.bytes(on).next_multiple_of(4)));
+    let mut states: Vec<(String, u64)> = states.collect();
     states.push((decoder::CHOSEN.into(), (on.cache.sequences * 4) as u64));
     let states: Vec<_> = states.iter().map(|(name, bytes)| (name.as_str(), *bytes)).collect();
     tensors.states(pool, device, &states)?;

@@ -36,6 +36,7 @@ pub(crate) mod packs;
 mod packs_wgsl;
 pub(crate) mod partitioned;
 mod plan_files;
+mod prefix;
 mod random;
 mod recovery;
 mod sample;
