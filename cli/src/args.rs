@@ -389,6 +389,10 @@ pub(crate) fn bytes(text: &str) -> Result<u64, String> {
     bytes.ok_or_else(|| "must be a number of bytes, such as 512M or 1.5G".into())
 }
 
+pub(crate) fn bytes_or_none(text: &str) -> Result<u64, String> {
+    if text == "0" { Ok(0) } else { bytes(text) }
+}
+
 #[cfg(test)]
 #[path = "args_tests.rs"]
 mod tests;

@@ -54,6 +54,7 @@ pub(crate) fn run(args: &ServeArgs) -> anyhow::Result<Exit> {
         .seed(args.choice.fixed_seed())
         .queue(args.queue)
         .time(Duration::from_secs(args.timeout))
+        .prefix_memory(args.prefix_memory)
         .keep_awake(Duration::from_secs(u64::from(args.keep_awake)))
         .limits(Limits::default().connections(args.connections));
     let progress = Progress::new(false);

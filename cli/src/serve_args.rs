@@ -1,6 +1,6 @@
 //! The options of `warploom serve`.
 
-use crate::args::{Choice, Place, at_least_one};
+use crate::args::{Choice, Place, at_least_one, bytes_or_none};
 use clap::Args;
 use clap::builder::RangedU64ValueParser;
 use std::net::IpAddr;
@@ -83,6 +83,10 @@ pub(crate) struct ServeArgs {
     /// Seconds to wait for running answers at shutdown
     #[arg(long, value_name = "SECONDS", default_value = "10")]
     pub(crate) grace: u32,
+    /// Host memory for conversations whose sequence was taken for others, which go on from there without
+    /// reading their text again; accepts suffixes K, M and G, 0 keeps none
+    #[arg(long, value_name = "BYTES", default_value = "1G", value_parser = bytes_or_none)]
+    pub(crate) prefix_memory: u64,
     /// Seconds to keep the GPU clock high after each answer; 0 disables this
     #[arg(long, value_name = "SECONDS", default_value = "120")]
     pub(crate) keep_awake: u32,

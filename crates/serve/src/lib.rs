@@ -36,6 +36,7 @@ mod options;
 mod prepare;
 mod queue;
 mod request;
+mod reuse;
 mod routes;
 mod running;
 mod scheduler;
@@ -48,6 +49,8 @@ mod tools;
 
 #[cfg(test)]
 mod constrained_tests;
+#[cfg(test)]
+mod reuse_tests;
 #[cfg(test)]
 mod tests;
 

@@ -53,6 +53,7 @@ pub(super) struct Metrics {
     stopped: AtomicU64,
     too_long: AtomicU64,
     failed: AtomicU64,
+    prefix_bytes: AtomicU64,
     masks: AtomicU64,
     mask_nanos: AtomicU64,
     first_token: Times,
@@ -82,6 +83,11 @@ impl Metrics {
         self.failed.fetch_add(1, Ordering::Relaxed);
     }
 
+    /// Sets the size of the caches in host memory.
+    pub(super) fn set_prefix_bytes(&self, bytes: u64) {
+        self.prefix_bytes.store(bytes, Ordering::Relaxed);
+    }
+
     /// Counts the mask of one token and the time for it.
     pub(super) fn masked(&self, time: Duration) {
         let nanos = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
@@ -99,6 +105,10 @@ impl Metrics {
         for (name, kind, help, value) in counts {
             let _ = write!(out, "# HELP {name} {help}\n# TYPE {name} {kind}\n{name} {value}\n");
         }
+        let name = "warploom:prefix_memory_bytes";
+        let bytes = self.prefix_bytes.load(Ordering::Relaxed);
+        let help = "Caches of sequences in host memory.";
+        let _ = write!(out, "# HELP {name} {help}\n# TYPE {name} gauge\n{name} {bytes}\n");
         let totals = [
             ("vllm:prompt_tokens_total", "Prompt tokens of complete answers.", &self.prompt_tokens),
             (

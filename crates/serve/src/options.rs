@@ -36,6 +36,9 @@ pub struct ServeOptions {
     /// Time limit for one answer, including its time in the queue; [`Duration::MAX`] means no
     /// limit. Default 10 minutes.
     pub time: Duration,
+    /// Bytes of host memory for the caches of sequences that were taken for other requests, from which a
+    /// conversation goes on without reading its tokens again. 0 keeps none. Default 1 GiB.
+    pub prefix_memory: u64,
     /// How long an idle server keeps the GPU clock up after the last answer
     /// ([`KeepAlive`](warploom::runtime::KeepAlive)); zero disables it. Default 2 minutes.
     pub keep_awake: Duration,
@@ -56,6 +59,7 @@ impl Default for ServeOptions {
             queue: 128,
             piece: 256,
             time: Duration::from_secs(600),
+            prefix_memory: 1 << 30,
             keep_awake: Duration::from_secs(120),
             limits: Limits::default(),
         }
@@ -73,6 +77,7 @@ warploom_llm::setters!(ServeOptions {
     queue: usize,
     piece: usize,
     time: Duration,
+    prefix_memory: u64,
     keep_awake: Duration,
     limits: Limits,
 });

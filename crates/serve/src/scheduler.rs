@@ -3,14 +3,14 @@
 //! A turn runs at most one chunk of one prompt, then one token of every decoding answer in a single
 //! run, so a long prompt delays each token of the other answers by at most one chunk. Requests
 //! start in order of arrival. A sequence keeps its KV cache, so that a later request with the same
-//! prefix can reuse it.
+//! prefix can reuse it: see [`super::reuse`].
 
-use std::cmp::Reverse;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::logits::Logprob;
 use super::queue::{Done, Ended, Failure, Job, Pending, Piece, Queue};
+use super::reuse::{Prefixes, TAIL};
 use super::running::{After, Running};
 use super::sequences::Sequences;
 use warploom::runtime::KeepAlive;
@@ -30,19 +30,21 @@ enum Given<'a> {
 
 /// A sequence: its contents and its current request.
 #[derive(Default)]
-struct Slot {
+pub(super) struct Slot {
     /// The tokens in the cache, followed by those still to run.
-    tokens: Vec<u32>,
-    running: Option<Running>,
+    pub(super) tokens: Vec<u32>,
+    pub(super) running: Option<Running>,
     /// Serial number of its last assignment; lower numbers are older.
-    used: u64,
+    pub(super) used: u64,
 }
 
 /// Runs the jobs of a queue on sequences.
-pub struct Scheduler<S> {
+pub struct Scheduler<S: Sequences> {
     pub(super) steps: S,
-    queue: Arc<Queue>,
-    slots: Vec<Slot>,
+    pub(super) queue: Arc<Queue>,
+    pub(super) slots: Vec<Slot>,
+    /// Caches in host memory.
+    pub(super) prefixes: Prefixes<S::Saved>,
     /// Maximum number of prompt tokens to run in one turn.
     piece: usize,
     /// Index of the sequence whose prompt was run last.
@@ -56,7 +58,15 @@ impl<S: Sequences> Scheduler<S> {
     /// Creates a scheduler. A turn runs at most `piece` tokens of a prompt; 0 counts as 1.
     pub fn new(steps: S, queue: Arc<Queue>, piece: usize) -> Scheduler<S> {
         let slots = (0..steps.sequences()).map(|_| Slot::default()).collect();
-        Scheduler { steps, queue, slots, piece: piece.max(1), reader: 0, given: 0, awake: None }
+        let prefixes = Prefixes::new(0);
+        let piece = piece.max(1);
+        Scheduler { steps, queue, slots, prefixes, piece, reader: 0, given: 0, awake: None }
+    }
+
+    /// Keeps the caches of sequences in up to `bytes` bytes of host memory when their sequences are
+    /// taken for other requests. Default: none.
+    pub fn prefix_memory(self, bytes: u64) -> Scheduler<S> {
+        Scheduler { prefixes: Prefixes::new(bytes), ..self }
     }
 
     /// Makes [`Scheduler::run`] keep the GPU clock up for `time` after it starts and whenever it
@@ -126,9 +136,8 @@ impl<S: Sequences> Scheduler<S> {
         }
     }
 
-    /// Picks the free sequence whose cache shares the longest prefix with the prompt, among equals
-    /// the least recently used, and drops the rest of its cache. Returns its index, the number of
-    /// tokens kept, and the sampler of the job.
+    /// Picks a sequence for a job; see [`Scheduler::take_sequence`]. Returns its index, the number of
+    /// tokens that are cached, and the sampler of the job.
     fn place(&mut self, job: &Job) -> Result<(usize, usize, Sampler)> {
         let (context, prompt) = (self.steps.context(), &job.prompt);
         if prompt.is_empty() || prompt.len() > context {
@@ -136,17 +145,8 @@ impl<S: Sequences> Scheduler<S> {
             return Err(Error::invalid(text));
         }
         let sampler = Sampler::new(job.sampling.clone())?;
-        let free = self.slots.iter().enumerate().filter(|(_, slot)| slot.running.is_none());
-        let shared = |slot: &Slot| {
-            slot.tokens.iter().zip(prompt).take_while(|(ours, theirs)| ours == theirs).count()
-        };
-        let best = free.map(|(index, slot)| (shared(slot), Reverse(slot.used), Reverse(index)));
-        let Some((shared, _, Reverse(index))) = best.max() else {
-            return Err(Error::invalid("there is no free sequence"));
-        };
-        // At least one token is run, because a cache holds no logits.
-        let cached = shared.min(prompt.len() - 1);
-        self.steps.truncate(index, cached)?;
+        let taken = self.take_sequence(job)?;
+        let (index, cached) = taken.ok_or_else(|| Error::invalid("there is no free sequence"))?;
         Ok((index, cached, sampler))
     }
 
@@ -185,7 +185,10 @@ impl<S: Sequences> Scheduler<S> {
         let slot = &self.slots[index];
         let Some(running) = &slot.running else { return false };
         let past = self.steps.past_of(index);
-        let end = slot.tokens.len().min(past + self.piece);
+        // Where the states of recurrent layers are held for the next request of the conversation.
+        let hold = running.pending.job.prompt.len().saturating_sub(TAIL);
+        let hold = Some(hold).filter(|hold| self.steps.is_recurrent() && *hold > past);
+        let end = slot.tokens.len().min(past + self.piece).min(hold.unwrap_or(usize::MAX));
         let params = [running.sampler.sampling().params(end)];
         let output = match end == slot.tokens.len() {
             true if running.needs_logits() => Output::Logits,
@@ -193,6 +196,12 @@ impl<S: Sequences> Scheduler<S> {
             false => Output::Nothing,
         };
         let result = self.steps.step(StepRequest::tokens(index, &slot.tokens[past..end], output));
+        if result.is_ok() && hold == Some(end) {
+            // Without them the next request reads more, which is right as well.
+            if let Err(error) = self.steps.hold_states(index) {
+                tracing::warn!("the states of sequence {index} were not held: {error}");
+            }
+        }
         self.choose_from(result, &[index]);
         true
     }

@@ -1,10 +1,13 @@
 //! The interface through which a scheduler drives a session or a test double.
 
 use warploom::Result;
-use warploom_llm::{Session, StepOutput, StepRequest};
+use warploom_llm::{SavedPrefix, Session, StepOutput, StepRequest};
 
 /// Sequences of tokens that a scheduler drives, each with its own KV cache.
 pub trait Sequences {
+    /// The first positions of a sequence, in host memory.
+    type Saved;
+
     /// Returns the number of sequences.
     fn sequences(&self) -> usize;
 
@@ -19,6 +22,41 @@ pub trait Sequences {
     /// # Errors
     /// Invalid if fewer than `past` positions are filled.
     fn truncate(&mut self, sequence: usize, past: usize) -> Result<()>;
+
+    /// Returns whether a model has recurrent layers, whose states are those of one position.
+    fn is_recurrent(&self) -> bool;
+
+    /// Returns the largest number of positions of a sequence, up to `most`, from which a run can go
+    /// on; see [`Session::resumable`].
+    fn resumable(&self, sequence: usize, most: usize) -> usize;
+
+    /// Holds the states of recurrent layers; see [`Session::hold_states`].
+    ///
+    /// # Errors
+    /// Errors of the device.
+    fn hold_states(&mut self, sequence: usize) -> Result<()>;
+
+    /// Makes the first positions of one sequence the contents of another.
+    ///
+    /// # Errors
+    /// Invalid if they are not resumable; errors of the device. The sequence `to` is empty then.
+    fn copy_prefix(&mut self, from: usize, to: usize, positions: usize) -> Result<()>;
+
+    /// Copies the first positions of a sequence to host memory.
+    ///
+    /// # Errors
+    /// Same as [`Sequences::copy_prefix`].
+    fn save_prefix(&mut self, sequence: usize, positions: usize) -> Result<Self::Saved>;
+
+    /// Makes the first positions of a saved prefix the contents of a sequence.
+    ///
+    /// # Errors
+    /// Invalid if it does not fit; errors of the device. The sequence is empty then.
+    fn load_prefix(&mut self, sequence: usize, saved: &Self::Saved, positions: usize)
+    -> Result<()>;
+
+    /// Returns the size of a saved prefix in bytes.
+    fn saved_bytes(saved: &Self::Saved) -> u64;
 
     /// Runs tokens of one sequence, or one token of each of several, and returns the requested
     /// output.
@@ -38,6 +76,41 @@ pub trait Sequences {
 }
 
 impl Sequences for Session {
+    type Saved = SavedPrefix;
+
+    fn is_recurrent(&self) -> bool {
+        self.model().config().is_recurrent()
+    }
+
+    fn resumable(&self, sequence: usize, most: usize) -> usize {
+        Session::resumable(self, sequence, most)
+    }
+
+    fn hold_states(&mut self, sequence: usize) -> Result<()> {
+        Session::hold_states(self, sequence)
+    }
+
+    fn copy_prefix(&mut self, from: usize, to: usize, positions: usize) -> Result<()> {
+        Session::copy_prefix(self, from, to, positions)
+    }
+
+    fn save_prefix(&mut self, sequence: usize, positions: usize) -> Result<SavedPrefix> {
+        Session::save_prefix(self, sequence, positions)
+    }
+
+    fn load_prefix(
+        &mut self,
+        sequence: usize,
+        saved: &SavedPrefix,
+        positions: usize,
+    ) -> Result<()> {
+        Session::load_prefix(self, sequence, saved, positions)
+    }
+
+    fn saved_bytes(saved: &SavedPrefix) -> u64 {
+        saved.bytes()
+    }
+
     fn sequences(&self) -> usize {
         Session::sequences(self)
     }

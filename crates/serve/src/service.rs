@@ -133,6 +133,7 @@ impl Service {
         let awake =
             (!awake_for.is_zero()).then(|| KeepAlive::if_needed(session.device())).flatten();
         let mut scheduler = Scheduler::new(session, shared.queue.clone(), shared.options.piece)
+            .prefix_memory(shared.options.prefix_memory)
             .keep_awake(awake, awake_for);
         let queue = shared.queue.clone();
         let run = move || {

@@ -23,14 +23,23 @@ pub(super) enum Call {
     One(usize, usize),
     /// One token of each of these sequences.
     Each(Vec<usize>),
+    /// The states of a sequence held, at a position.
+    Hold(usize, usize),
+    /// From one sequence to another, a number of tokens.
+    Copy(usize, usize, usize),
+    /// A sequence and a number of tokens, to and from host memory.
+    Save(usize, usize),
+    Load(usize, usize),
 }
 
 pub(super) struct Counting {
     held: Vec<Vec<u32>>,
     context: usize,
     pub(super) calls: Vec<Call>,
-    /// Number of the run that fails, counted from 1.
-    fails_at: Option<usize>,
+    /// Number of the call that fails, counted from 1.
+    pub(super) fails_at: Option<usize>,
+    /// In a model with recurrent layers, where the states of each sequence were held.
+    recurrent: Option<Vec<Option<usize>>>,
 }
 
 impl Counting {
@@ -74,6 +83,50 @@ impl Counting {
 }
 
 impl Sequences for Counting {
+    /// The tokens.
+    type Saved = Vec<u32>;
+
+    fn is_recurrent(&self) -> bool {
+        self.recurrent.is_some()
+    }
+
+    fn resumable(&self, sequence: usize, most: usize) -> usize {
+        let past = self.held[sequence].len();
+        match &self.recurrent {
+            None => most.min(past),
+            // Every run leaves the states at its end.
+            Some(_) if past <= most => past,
+            Some(held) => held[sequence].filter(|held| *held <= most).unwrap_or(0),
+        }
+    }
+
+    fn hold_states(&mut self, sequence: usize) -> Result<()> {
+        let past = self.held[sequence].len();
+        if let Some(held) = &mut self.recurrent {
+            held[sequence] = Some(past);
+        }
+        self.called(Call::Hold(sequence, past))
+    }
+
+    fn copy_prefix(&mut self, from: usize, to: usize, positions: usize) -> Result<()> {
+        self.held[to] = self.held[from][..positions].to_vec();
+        self.called(Call::Copy(from, to, positions)).inspect_err(|_| self.held[to].clear())
+    }
+
+    fn save_prefix(&mut self, sequence: usize, positions: usize) -> Result<Vec<u32>> {
+        self.called(Call::Save(sequence, positions))?;
+        Ok(self.held[sequence][..positions].to_vec())
+    }
+
+    fn load_prefix(&mut self, sequence: usize, saved: &Vec<u32>, positions: usize) -> Result<()> {
+        self.held[sequence] = saved[..positions].to_vec();
+        self.called(Call::Load(sequence, positions)).inspect_err(|_| self.held[sequence].clear())
+    }
+
+    fn saved_bytes(saved: &Vec<u32>) -> u64 {
+        saved.len() as u64
+    }
+
     fn sequences(&self) -> usize {
         self.held.len()
     }
@@ -89,6 +142,9 @@ impl Sequences for Counting {
     fn truncate(&mut self, sequence: usize, past: usize) -> Result<()> {
         assert!(past <= self.held[sequence].len());
         self.held[sequence].truncate(past);
+        if let Some(held) = &mut self.recurrent {
+            held[sequence] = held[sequence].filter(|held| *held <= past);
+        }
         Ok(())
     }
 
@@ -170,10 +226,16 @@ impl Rig {
     /// Creates a scheduler with `sequences` sequences, a queue of 8 jobs, chunks of 4 tokens and a
     /// context of 32.
     pub(super) fn new(sequences: usize) -> Rig {
+        Rig::with(sequences, 32, 4, false)
+    }
+
+    /// Creates a scheduler with a context of `context` and chunks of `piece` tokens.
+    pub(super) fn with(sequences: usize, context: usize, piece: usize, recurrent: bool) -> Rig {
         let queue = Arc::new(Queue::new(8));
         let held = vec![Vec::new(); sequences];
-        let steps = Counting { held, context: 32, calls: Vec::new(), fails_at: None };
-        let scheduler = Scheduler::new(steps, queue.clone(), 4);
+        let recurrent = recurrent.then(|| vec![None; sequences]);
+        let steps = Counting { held, context, calls: Vec::new(), fails_at: None, recurrent };
+        let scheduler = Scheduler::new(steps, queue.clone(), piece);
         Rig { queue, scheduler }
     }
 
@@ -269,7 +331,7 @@ fn a_token_that_cannot_be_chosen_is_that_requests_alone() {
     }
 }
 
-fn done_of(rig: &mut Rig, job: Job) -> Done {
+pub(super) fn done_of(rig: &mut Rig, job: Job) -> Done {
     let ticket = rig.ask(job);
     rig.turns();
     done(&ticket).1
