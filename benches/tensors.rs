@@ -87,7 +87,7 @@ const CASES: [Case; 14] = [
     Case {
         name: "gelu by tanh",
         run: |x| {
-            let inner = (x + x * x * x * 0.044_715) * 0.797_884_56;
+            let inner = (x + x * x * x * 0.044_715) * 0.797_884_6;
             (inner.tanh() + 1.0) * x * 0.5
         },
         want: |m, i, j| gelu(m.at(i, j)),

@@ -51,7 +51,7 @@ fn state_of(graph: &Graph, mut id: NodeId) -> Option<&str> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::base::{ComputeMode, DType, Shape, Symbol};
+    use crate::base::{DType, Shape, Symbol};
 
     /// Builds attention over a cache of 64 rows, from row 8 on; the run adds row `at + past` to the
     /// cache. `more` adds nodes before the attention.

@@ -257,8 +257,8 @@ impl Session {
         Ok(())
     }
 
-    /// Returns the bytes of a position and those of a sequence's recurrent states, by which prefixes of
-    /// another model are told apart.
+    /// Returns the bytes of a position and those of a sequence's recurrent states, which prefixes of another
+    /// model have not.
     fn prefix_sizes(&self) -> [u64; 2] {
         states(&self.on).iter().fold([0, 0], |[rows, whole], state| match state.layout {
             Layout::Rows(row) => [rows + row, whole],

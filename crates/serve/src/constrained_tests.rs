@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::tests::{Call, Rig, byte_tokenizer, done, job, read};
+use super::test_rig::{Call, Rig, byte_tokenizer, done, job, read};
 use super::{Begin, Ended, Failure, Guard, Job, LogitEdits, Piece};
 use warploom_llm::structure::{Constraint, Grammar, Structure};
 

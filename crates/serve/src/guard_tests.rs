@@ -6,7 +6,7 @@ use warploom_llm::tokenizer::Tokenizer;
 
 /// Tokens that are single bytes; 0 ends an answer.
 fn tokenizer() -> Arc<Tokenizer> {
-    crate::tests::byte_tokenizer()
+    crate::test_rig::byte_tokenizer()
 }
 
 fn constraint(grammar: Grammar) -> Constraint {

@@ -52,6 +52,8 @@ mod constrained_tests;
 #[cfg(test)]
 mod reuse_tests;
 #[cfg(test)]
+mod test_rig;
+#[cfg(test)]
 mod tests;
 
 use std::time::{Duration, Instant};

@@ -1,6 +1,6 @@
 //! Tests which sequence a request takes, and what is copied to it.
 
-use super::tests::{Call, Rig, done, done_of, job};
+use super::test_rig::{Call, Rig, done, done_of, job};
 
 /// A prompt: `count` times a letter, then a text.
 fn prompt(letter: u8, count: usize, text: &str) -> Vec<u8> {

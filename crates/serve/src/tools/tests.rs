@@ -323,7 +323,7 @@ fn grammars_name_what_cannot_be_written() {
 /// The compiler accepts the grammar of each format, which accepts calls and refuses others.
 #[test]
 fn grammars_accept_the_calls_of_their_format() {
-    let structure = Structure::new(&crate::tests::byte_tokenizer()).unwrap();
+    let structure = Structure::new(&crate::test_rig::byte_tokenizer()).unwrap();
     let compile = |format: &'static Format, after_marker: bool, parallel: bool| {
         let (tools, controls) = (tools(), HashMap::new());
         let loose = [false, false];
