@@ -10,7 +10,8 @@ use super::scheduler::Scheduler;
 use super::sequences::Sequences;
 use warploom::Result;
 
-/// Number of tokens below which a copy saves no time.
+/// Number of tokens below which nothing is copied: they cost little in the run of the prompt. An estimate,
+/// not measured.
 const WORTH: usize = 32;
 /// Number of last tokens of a prompt before which the states of recurrent layers are held. The next
 /// request of a conversation has the prompt in common but for what asked for the answer.
