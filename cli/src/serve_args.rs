@@ -16,9 +16,10 @@ Examples:
   curl http://127.0.0.1:8080/v1/chat/completions -H 'Content-Type: application/json' \\
     -d '{\"messages\": [{\"role\": \"user\", \"content\": \"Hello!\"}], \"stream\": true}'
 
-The base URL for OpenAI clients is http://127.0.0.1:8080/v1. Paths: /health, /v1/models,
-/v1/chat/completions, /v1/completions, /tokenize, /detokenize, /props, and /metrics in Prometheus'
-format; HEAD works like GET, and request bodies may be gzip-compressed. With --tls-cert and
+The base URL for OpenAI clients is http://127.0.0.1:8080/v1, for Anthropic clients
+http://127.0.0.1:8080 (ANTHROPIC_BASE_URL). Paths: /health, /v1/models, /v1/chat/completions,
+/v1/responses, /v1/completions, /v1/messages, /v1/messages/count_tokens, /tokenize, /detokenize,
+/props, and /metrics in Prometheus' format; HEAD works like GET, and request bodies may be gzip-compressed. With --tls-cert and
 --tls-key the URL begins with https. Clients may use HTTP/1.1 or HTTP/2. A request with an
 unsupported field is rejected with an error that names it, unless the value has no effect. In
 messages, the server reads role, content, tool_calls and reasoning_content, and in tool messages
@@ -34,7 +35,9 @@ Qwen, Qwen3 Coder, Llama 3, Mistral. A template without tools gets them in a sys
 Hermes' format. With tool_choice required or a function, the answer is constrained to a call; with
 auto, from the marker of a call on. There the arguments may be any object if their schema is not
 supported, unless the tool is strict. Text in <think> is returned as reasoning_content;
-chat_template_kwargs and reasoning_effort reach the template.
+chat_template_kwargs and reasoning_effort reach the template. /v1/messages has tools and schemas as
+Anthropic writes them, and its own format of errors; /v1/responses keeps nothing between requests, so
+that a client sends the earlier items again, whose tokens are cached.
 
 With int8, the default on CPUs and GPUs, the text at temperature 0 can depend on other requests: a
 prompt cached from an earlier request, or a batch with other answers, changes the order of sums, and

@@ -222,9 +222,53 @@ def refusals(client):
     return "3 named"
 
 
+def response(client, **more):
+    return client.responses.create(**{"model": client.name, "input": "What is the weather in Rome?", **more})
+
+
+def responses(client):
+    whole = response(client, max_output_tokens=20, temperature=0, instructions="Be brief.")
+    assert whole.output_text and whole.status in ("completed", "incomplete"), whole
+    assert whole.usage.output_tokens <= 20 and whole.instructions == "Be brief.", whole
+    text, final = "", None
+    with client.responses.stream(
+        model=client.name, input="What is the weather in Rome?", max_output_tokens=20, temperature=0
+    ) as stream:
+        for event in stream:
+            text += event.delta if event.type == "response.output_text.delta" else ""
+            final = event.response if event.type in ("response.completed", "response.incomplete") else final
+    assert text == final.output_text, (text, final)
+    done = client.responses.parse(
+        model=client.name, input="An animal.", text_format=Animal, max_output_tokens=300, temperature=1.0
+    )
+    assert isinstance(done.output_parsed, Animal), done
+    return f"{len(text)} characters, {done.output_parsed.legs} legs"
+
+
+def responses_call(client):
+    tools = [{"type": "function", "strict": True, **tool["function"]} for tool in (WEATHER, TIME)]
+    done = response(client, tools=tools, tool_choice="required", parallel_tool_calls=False, max_output_tokens=200)
+    call = done.output[0]
+    assert call.type == "function_call" and call.name in ("get_weather", "get_time"), done
+    history = [
+        {"role": "user", "content": "What is the weather in Rome?"}, *done.output,
+        {"type": "function_call_output", "call_id": call.call_id, "output": "31 degrees"},
+    ]
+    answer = response(client, input=history, tools=tools, tool_choice="none", max_output_tokens=12)
+    assert answer.output_text, answer
+    try:
+        response(client, previous_response_id=done.id)
+    except openai.BadRequestError as error:
+        assert "previous_response_id" in str(error), error
+    else:
+        raise AssertionError("previous_response_id is not refused")
+    return f"{call.name}({call.arguments})"
+
+
 CHECKS = [
     whole_and_streamed, several_answers, schema, json_object, required_call, named_call_streamed, free_choice,
-    log_probabilities, completions, biases_and_penalties, refusals,
+    log_probabilities, completions, biases_and_penalties, refusals, responses,
+    responses_call,
 ]
 
 

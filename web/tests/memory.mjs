@@ -9,9 +9,12 @@ import { launch, serveFolders, web } from "./lib.mjs";
 const ALL = process.env.WARPLOOM_TEST_ALL === "1";
 /** Counts of the first part, after which nothing grows, and of the second. */
 const ANSWERS = ALL ? [10, 50] : [4, 8];
-const LOADS = ALL ? [4, 20] : [2, 4];
+const LOADS = ALL ? [4, 20] : [4, 6];
 /** What a heap may grow in the second part: caches of the browser's compiler grow a little. */
 const HEAP = 1 << 20;
+/** What the module's memory may grow in the second part, in bytes: four pages. Its allocator takes some once, when the
+ * free parts do not fit, and 60 loads take no more. */
+const MODULE = 4 << 16;
 
 let site, browser;
 
@@ -73,7 +76,7 @@ for (const device of ["cpu", "webgpu"]) {
       assert.ok(before.worker > 100_000 && before.page > 100_000, JSON.stringify(before));
       assert.equal(after.used, before.used, `${what}: buffers in use`);
       assert.ok(after.allocated <= before.allocated, `${what}: buffers of the device`);
-      assert.equal(after.wasm, before.wasm, `${what}: memory of the module`);
+      assert.ok(after.wasm <= before.wasm + MODULE, `${what}: memory of the module`);
       for (const of of ["page", "worker"]) {
         assert.ok(after[of] < before[of] + HEAP, `${what}: heap of the ${of}`);
       }

@@ -9,8 +9,8 @@ struct Node {
     depth: usize,
     /// Index of the node of their longest proper suffix that is in the tree.
     fallback: usize,
-    /// Length in bytes of the longest stop string that they end with; 0 for none.
-    stop: usize,
+    /// Index of the longest stop string that they end with.
+    stop: Option<usize>,
 }
 
 /// Releases text that cannot be part of a stop string, and holds the rest back.
@@ -20,12 +20,16 @@ struct Node {
 /// a byte does not depend on their number.
 #[derive(Debug)]
 pub struct StopStrings {
+    /// Length of each string in bytes.
+    lengths: Vec<usize>,
     nodes: Vec<Node>,
     children: HashMap<(usize, u8), usize>,
     /// Index of the current node.
     state: usize,
     /// Text that may begin a stop string: as many bytes as the depth of `state`.
     held: String,
+    /// Index of the stop string that was found.
+    found: Option<usize>,
 }
 
 impl StopStrings {
@@ -33,15 +37,16 @@ impl StopStrings {
     pub fn new(stops: Vec<String>) -> StopStrings {
         let nodes = vec![Node::default()];
         let (children, held) = (HashMap::new(), String::new());
-        let mut strings = StopStrings { nodes, children, state: 0, held };
-        for stop in &stops {
-            strings.insert(stop.as_bytes());
+        let lengths = stops.iter().map(String::len).collect();
+        let mut strings = StopStrings { lengths, nodes, children, state: 0, held, found: None };
+        for (index, stop) in stops.iter().enumerate().filter(|(_, stop)| !stop.is_empty()) {
+            strings.insert(index, stop.as_bytes());
         }
         strings.link();
         strings
     }
 
-    fn insert(&mut self, stop: &[u8]) {
+    fn insert(&mut self, index: usize, stop: &[u8]) {
         let mut at = 0;
         for byte in stop {
             let next = self.nodes.len();
@@ -51,7 +56,8 @@ impl StopStrings {
                 self.nodes.push(Node { depth, ..Node::default() });
             }
         }
-        self.nodes[at].stop = stop.len();
+        // Of equal strings, the first one.
+        self.nodes[at].stop.get_or_insert(index);
     }
 
     /// Sets the fallback of each node, in order of depth, because it depends on those of shallower
@@ -69,9 +75,7 @@ impl StopStrings {
                     _ => self.step(self.nodes[parent].fallback, byte),
                 };
                 self.nodes[child].fallback = fallback;
-                if self.nodes[child].stop == 0 {
-                    self.nodes[child].stop = self.nodes[fallback].stop;
-                }
+                self.nodes[child].stop = self.nodes[child].stop.or(self.nodes[fallback].stop);
                 queue.push_back(child);
             }
         }
@@ -94,11 +98,10 @@ impl StopStrings {
         self.held.push_str(text);
         for at in from..self.held.len() {
             self.state = self.step(self.state, self.held.as_bytes()[at]);
-            let stop = self.nodes[self.state].stop;
-            if stop > 0 {
+            if let Some(stop) = self.nodes[self.state].stop {
                 let mut text = std::mem::take(&mut self.held);
-                text.truncate(at + 1 - stop);
-                self.state = 0;
+                text.truncate(at + 1 - self.lengths[stop]);
+                (self.state, self.found) = (0, Some(stop));
                 return (text, true);
             }
         }
@@ -106,6 +109,11 @@ impl StopStrings {
         let certain = self.held.len() - self.nodes[self.state].depth;
         let rest = self.held.split_off(certain);
         (std::mem::replace(&mut self.held, rest), false)
+    }
+
+    /// Returns the index of the stop string that was found last.
+    pub fn found(&self) -> Option<usize> {
+        self.found
     }
 
     /// Ends the text and returns the part that was held back.
@@ -131,6 +139,20 @@ mod tests {
             }
         }
         (out + &strings.finish(), false)
+    }
+
+    #[test]
+    fn the_stop_string_that_was_found_is_named() {
+        for (stops, text, want) in [
+            (["abc", "b", ""], "abc", Some(1)),
+            (["", "bc", "abc"], "xabc", Some(2)),
+            (["bc", "q", "bc"], "xbc", Some(0)),
+            (["q", "r", "s"], "text", None),
+        ] {
+            let mut strings = StopStrings::new(stops.map(String::from).to_vec());
+            strings.push(text);
+            assert_eq!(strings.found(), want, "{stops:?} in {text:?}");
+        }
     }
 
     #[test]

@@ -5,6 +5,14 @@ use super::queue::{Done, Piece};
 use super::tools::{Delta, Format, Splitter};
 use warploom_llm::chat::ToolCall;
 
+/// A part of an answer, of one kind.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Block {
+    Reasoning(String),
+    Content(String),
+    Call(ToolCall),
+}
+
 /// One of the answers of a request.
 #[derive(Debug)]
 pub(super) struct Choice {
@@ -14,9 +22,9 @@ pub(super) struct Choice {
     format: Option<&'static Format>,
     /// A number from which the ids of calls are made.
     number: u64,
-    content: String,
-    reasoning: String,
-    calls: Vec<ToolCall>,
+    /// Number of prompt tokens that were cached, once the answer has begun.
+    cached: usize,
+    blocks: Vec<Block>,
     /// Log probabilities, if wanted.
     logprobs: Option<Vec<Logprob>>,
     /// Number of log probabilities that were sent.
@@ -27,14 +35,14 @@ pub(super) struct Choice {
 impl Choice {
     /// Creates a choice whose text is all content and begins with `echo`.
     pub(super) fn plain(index: usize, echo: String, logprobs: bool) -> Choice {
+        let echo = (!echo.is_empty()).then_some(Block::Content(echo));
         Choice {
             index,
             splitter: None,
             format: None,
             number: 0,
-            content: echo,
-            reasoning: String::new(),
-            calls: Vec::new(),
+            cached: 0,
+            blocks: echo.into_iter().collect(),
             logprobs: logprobs.then(Vec::new),
             sent: 0,
             done: None,
@@ -53,20 +61,41 @@ impl Choice {
         Choice { splitter: Some(splitter), format, number, ..plain }
     }
 
-    pub(super) fn content(&self) -> &str {
-        &self.content
+    /// Returns the parts in the order in which the model wrote them.
+    pub(super) fn blocks(&self) -> &[Block] {
+        &self.blocks
     }
 
-    pub(super) fn reasoning(&self) -> &str {
-        &self.reasoning
+    pub(super) fn content(&self) -> String {
+        let texts = self.blocks.iter().filter_map(|block| match block {
+            Block::Content(text) => Some(text.as_str()),
+            _ => None,
+        });
+        texts.collect()
     }
 
-    pub(super) fn calls(&self) -> &[ToolCall] {
-        &self.calls
+    pub(super) fn reasoning(&self) -> String {
+        let texts = self.blocks.iter().filter_map(|block| match block {
+            Block::Reasoning(text) => Some(text.as_str()),
+            _ => None,
+        });
+        texts.collect()
+    }
+
+    pub(super) fn calls(&self) -> impl DoubleEndedIterator<Item = &ToolCall> {
+        self.blocks.iter().filter_map(|block| match block {
+            Block::Call(call) => Some(call),
+            _ => None,
+        })
     }
 
     pub(super) fn has_called(&self) -> bool {
-        !self.calls.is_empty()
+        self.calls().next().is_some()
+    }
+
+    /// Returns the number of prompt tokens that were cached; 0 before the answer has begun.
+    pub(super) fn cached(&self) -> usize {
+        self.cached
     }
 
     pub(super) fn logprobs(&self) -> Option<&[Logprob]> {
@@ -80,8 +109,8 @@ impl Choice {
 
     /// Returns index and id of the last call.
     pub(super) fn last_call(&self) -> (usize, &str) {
-        let id = self.calls.last().map_or("", |call| call.id.as_str());
-        (self.calls.len().saturating_sub(1), id)
+        let id = self.calls().next_back().map_or("", |call| call.id.as_str());
+        (self.calls().count().saturating_sub(1), id)
     }
 
     /// Returns the log probabilities that were not sent yet, and counts them as sent.
@@ -103,7 +132,11 @@ impl Choice {
     /// Takes a part of the answer that is no failure; returns what is new.
     pub(super) fn take(&mut self, piece: Piece) -> Vec<Delta> {
         match piece {
-            Piece::Started | Piece::Failed(_) => Vec::new(),
+            Piece::Started { cached_tokens } => {
+                self.cached = cached_tokens;
+                Vec::new()
+            }
+            Piece::Failed(_) => Vec::new(),
             Piece::Logprob(logprob) => {
                 if let Some(list) = &mut self.logprobs {
                     list.push(*logprob);
@@ -123,19 +156,18 @@ impl Choice {
 
     /// Appends a part to the answer. A call gets its id here.
     pub(super) fn add(&mut self, delta: &Delta) {
-        match delta {
-            Delta::Content(text) => self.content.push_str(text),
-            Delta::Reasoning(text) => self.reasoning.push_str(text),
-            Delta::Call(name) => {
-                let number = self.number.wrapping_add(self.calls.len() as u64);
+        match (delta, self.blocks.last_mut()) {
+            (Delta::Content(text), Some(Block::Content(all)))
+            | (Delta::Reasoning(text), Some(Block::Reasoning(all))) => all.push_str(text),
+            (Delta::Content(text), _) => self.blocks.push(Block::Content(text.clone())),
+            (Delta::Reasoning(text), _) => self.blocks.push(Block::Reasoning(text.clone())),
+            (Delta::Call(name), _) => {
+                let number = self.number.wrapping_add(self.calls().count() as u64);
                 let id = self.format.map_or(String::new(), |format| format.id(number));
-                self.calls.push(ToolCall::new(id, name.as_str(), ""));
+                self.blocks.push(Block::Call(ToolCall::new(id, name.as_str(), "")));
             }
-            Delta::Arguments(text) => {
-                if let Some(call) = self.calls.last_mut() {
-                    call.arguments.push_str(text);
-                }
-            }
+            (Delta::Arguments(text), Some(Block::Call(call))) => call.arguments.push_str(text),
+            (Delta::Arguments(_), _) => {}
         }
     }
 }

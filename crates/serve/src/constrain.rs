@@ -1,15 +1,21 @@
 //! What constrains an answer: its format, and the calls that it may or must have.
 
+use super::answer::Kind;
 use super::error::ApiError;
 use super::guard::{Begin, Guard};
 use super::request::{Choice, ResponseFormat};
 use super::service::Shared;
-use super::tools::grammar::Calls;
+use super::tools::grammar::{Calls, final_message};
 use super::tools::{Format, Thoughts, Tool};
 use warploom_llm::structure::{Constraint, Grammar};
 
+/// The schema of any object.
+const ANY_OBJECT: &str = "{\"type\":\"object\"}";
+
 /// What a request wants of an answer.
 pub(super) struct Wanted {
+    /// The interface, whose fields errors name.
+    pub(super) kind: Kind,
     pub(super) format: ResponseFormat,
     pub(super) choice: Choice,
     pub(super) parallel: bool,
@@ -43,10 +49,10 @@ impl Plan {
         let Some(wanted) = self.0 else { return Ok(None) };
         let begin = match wanted.thoughts {
             Thoughts::Open => Begin::After("</think>".into()),
-            Thoughts::None | Thoughts::Maybe => Begin::Start,
+            Thoughts::None | Thoughts::Maybe | Thoughts::Channels => Begin::Start,
         };
         let Some((format, tools)) = &wanted.calls else {
-            let constraint = answer(shared, &wanted.format)?;
+            let constraint = answer(shared, &wanted)?;
             return Ok(Some(Guard::new(constraint).begin(begin)));
         };
         let tools = match wanted.choice {
@@ -68,16 +74,27 @@ impl Plan {
 }
 
 /// Compiles the constraint of an answer without calls.
-fn answer(shared: &Shared, format: &ResponseFormat) -> Result<Constraint, ApiError> {
-    let (grammar, field) = match format {
-        ResponseFormat::JsonSchema(schema) => {
-            (Grammar::JsonSchema(schema.clone()), "response_format.json_schema.schema")
+fn answer(shared: &Shared, wanted: &Wanted) -> Result<Constraint, ApiError> {
+    let compiled = match (&wanted.format, wanted.thoughts) {
+        (format, Thoughts::Channels) => {
+            let schema = match format {
+                ResponseFormat::JsonSchema(schema) => schema.as_str(),
+                ResponseFormat::JsonObject | ResponseFormat::Text => ANY_OBJECT,
+            };
+            Grammar::lark_of_schema(schema).and_then(|schema| {
+                let rule = final_message(&shared.controls, "content");
+                let rules = format!("start: {rule}\ncontent: {schema}\n");
+                shared.grammars.compile(&Grammar::Lark(rules))
+            })
         }
-        ResponseFormat::JsonObject | ResponseFormat::Text => {
-            (Grammar::JsonObject, "response_format")
+        (ResponseFormat::JsonSchema(schema), _) => {
+            shared.grammars.compile(&Grammar::JsonSchema(schema.clone()))
+        }
+        (ResponseFormat::JsonObject | ResponseFormat::Text, _) => {
+            shared.grammars.compile(&Grammar::JsonObject)
         }
     };
-    shared.grammars.compile(&grammar).map_err(|e| wrong_schema(field, &e))
+    compiled.map_err(|e| wrong_schema(wanted.kind.schema_field(), &e))
 }
 
 fn wrong_schema(field: impl Into<String>, error: &warploom::Error) -> ApiError {
@@ -110,12 +127,14 @@ impl Compile<'_> {
         let calls = Calls { tools, ..self.calls(loose) }.lark()?;
         let content = match (&self.wanted.format, &self.wanted.choice) {
             (ResponseFormat::JsonSchema(schema), Choice::Auto) => schema.as_str(),
-            (ResponseFormat::JsonObject, Choice::Auto) => "{\"type\":\"object\"}",
+            (ResponseFormat::JsonObject, Choice::Auto) => ANY_OBJECT,
             _ => return self.shared.grammars.compile(&Grammar::Lark(calls)),
         };
         let content = Grammar::lark_of_schema(content)?;
         let rules = calls.strip_prefix("start:").unwrap_or(&calls);
-        let rules = format!("start: calls | content\ncontent: {content}\ncalls:{rules}");
+        let other = self.calls(loose).content("content");
+        let rules =
+            format!("start: calls | other\nother: {other}\ncontent: {content}\ncalls:{rules}");
         self.shared.grammars.compile(&Grammar::Lark(rules))
     }
 
@@ -126,7 +145,7 @@ impl Compile<'_> {
             Err(error) => error,
         };
         if self.wanted.format != ResponseFormat::Text {
-            answer(self.shared, &self.wanted.format)?;
+            answer(self.shared, self.wanted)?;
         }
         // Which of the schemas is it?
         let mut loose = strict;
@@ -144,7 +163,7 @@ impl Compile<'_> {
                     Choice::Named(named) => named,
                     _ => index,
                 };
-                let field = format!("tools[{at}].function.parameters");
+                let field = format!("tools[{at}].{}", self.wanted.kind.parameters_field());
                 return Err(wrong_schema(field, &error));
             }
             tracing::debug!(tool = tool.name, %error, "its arguments may be any object");

@@ -107,7 +107,7 @@ fn log_probabilities_come_with_each_token() {
     let ticket = rig.ask(guarded(b"a", 9, guard).logprobs(Some(0)));
     rig.turns();
     let mut count = 0;
-    while let Some(Piece::Logprob(_) | Piece::Started | Piece::Text(_)) = ticket
+    while let Some(Piece::Logprob(_) | Piece::Started { .. } | Piece::Text(_)) = ticket
         .next(Duration::ZERO)
         .inspect(|piece| count += usize::from(matches!(piece, Piece::Logprob(_))))
     {}

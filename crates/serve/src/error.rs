@@ -1,4 +1,4 @@
-//! Errors in the format of the OpenAI API.
+//! Errors in the formats of the OpenAI and Anthropic APIs.
 
 use std::time::Duration;
 
@@ -85,6 +85,20 @@ impl ApiError {
             "code": self.code,
         } })
     }
+
+    /// Returns the error in the format of the Anthropic API.
+    pub(super) fn to_anthropic(&self) -> Value {
+        let kind = match self.status {
+            401 => "authentication_error",
+            404 => "not_found_error",
+            413 => "request_too_large",
+            429 => "rate_limit_error",
+            503 => "overloaded_error",
+            500.. => "api_error",
+            _ => "invalid_request_error",
+        };
+        json!({ "type": "error", "error": { "type": kind, "message": self.message } })
+    }
 }
 
 impl IntoResponse for ApiError {
@@ -94,6 +108,8 @@ impl IntoResponse for ApiError {
         if let Some((name, value)) = self.field_of_status() {
             response.headers_mut().insert(name, HeaderValue::from_static(value));
         }
+        // For an interface with another format of errors.
+        response.extensions_mut().insert(self);
         response
     }
 }
@@ -119,14 +135,19 @@ impl From<Failure> for ApiError {
 }
 
 /// Returns the error for a conversation that the chat template cannot render, naming the field.
-pub(super) fn refused(messages: &[Message], error: &Error) -> ApiError {
+pub(super) fn refused(field: &str, messages: &[Message], error: &Error) -> ApiError {
     let calls = messages.iter().position(|message| !message.tool_calls.is_empty());
     match calls.filter(|_| error.is_unsupported()) {
         Some(at) => {
             let text = format!("is not supported by this model: {error}");
-            ApiError::field(format!("messages[{at}].tool_calls"), text).code("unsupported")
+            // Other interfaces have calls elsewhere.
+            let path = match field {
+                "messages" => format!("messages[{at}].tool_calls"),
+                _ => field.to_owned(),
+            };
+            ApiError::field(path, text).code("unsupported")
         }
-        None => ApiError::field("messages", error.to_string()),
+        None => ApiError::field(field, error.to_string()),
     }
 }
 

@@ -47,6 +47,11 @@ impl Fields {
         self.map.remove(name).filter(|value| !value.is_null())
     }
 
+    /// Returns a field, which stays to be taken.
+    pub(super) fn get(&self, name: &str) -> Option<&Value> {
+        self.map.get(name).filter(|value| !value.is_null())
+    }
+
     pub(super) fn text(&mut self, name: &str) -> Result<Option<String>, ApiError> {
         match self.take(name) {
             None => Ok(None),

@@ -4,8 +4,7 @@
 //! goes, `hyper` drops it, with it the ticket, and the scheduler frees the sequences.
 
 use std::convert::Infallible;
-use std::sync::atomic::Ordering;
-use std::time::{Instant, SystemTime};
+use std::time::Instant;
 
 use axum::body::Body;
 use axum::http::header;
@@ -14,7 +13,7 @@ use futures_util::stream;
 use serde_json::Value;
 
 use super::after;
-use super::answer::{Answer, Kind};
+use super::answer::{Event, Writer, writer};
 use super::choice::Choice;
 use super::error::ApiError;
 use super::prepare::Prepared;
@@ -30,28 +29,19 @@ pub(super) struct Due(pub(super) Instant);
 /// # Errors
 /// Those of the queue and of answers that fail before their first token.
 pub(super) async fn generate(shared: &Shared, prepared: Prepared) -> Result<Response, ApiError> {
-    let Prepared { kind, jobs, replies, asked } = prepared;
+    let Prepared { jobs, replies, about } = prepared;
     let deadline = jobs.first().map_or_else(Instant::now, |job| job.deadline);
     let ticket = shared.queue.submit_all(jobs)?;
-    let number = shared.answers.fetch_add(1, Ordering::Relaxed);
-    let name = if kind == Kind::Chat { "chatcmpl" } else { "cmpl" };
-    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
-    let answer = Answer {
-        kind,
-        id: format!("{name}-{number:016x}"),
-        created: now.map_or(0, |time| time.as_secs()),
-        model: shared.name.clone(),
-        include_usage: asked.include_usage,
-        n: asked.n,
-    };
-    match asked.stream {
+    let stream = about.stream;
+    let writer = writer(shared, about);
+    match stream {
         true => {
-            let mut response = events(answer, replies, ticket).await?;
+            let mut response = events(writer, replies, ticket).await?;
             let due = after(deadline, shared.options.limits.write);
             response.extensions_mut().insert(Due(due));
             Ok(response)
         }
-        false => Ok(json(&whole(&answer, replies, ticket).await?)),
+        false => Ok(json(&whole(writer.as_ref(), replies, ticket).await?)),
     }
 }
 
@@ -61,7 +51,7 @@ pub(super) fn json(value: &Value) -> Response {
 }
 
 async fn whole(
-    answer: &Answer,
+    writer: &dyn Writer,
     mut replies: Vec<Choice>,
     mut ticket: Ticket,
 ) -> Result<Value, ApiError> {
@@ -75,21 +65,27 @@ async fn whole(
             reply.add(&delta);
         }
     }
-    Ok(answer.whole(&replies))
+    Ok(writer.whole(&replies))
 }
 
 /// Streams answers. The head is sent with the first token, so that an earlier failure can have its
 /// own status.
 async fn events(
-    answer: Answer,
-    replies: Vec<Choice>,
+    writer: Box<dyn Writer>,
+    mut replies: Vec<Choice>,
     mut ticket: Ticket,
 ) -> Result<Response, ApiError> {
     let next = ticket.next_of_all_async().await;
     if let (_, Piece::Failed(failure)) = next {
         return Err(failure.into());
     }
-    let events = Events { answer, replies, ticket, next: Some(next), at: At::Begin };
+    // The first events may contain the number of tokens that were cached.
+    if let (index, Piece::Started { cached_tokens }) = next
+        && let Some(reply) = replies.get_mut(index)
+    {
+        reply.take(Piece::Started { cached_tokens });
+    }
+    let events = Events { writer, replies, ticket, next: Some(next), at: At::Begin };
     let texts = stream::unfold(events, |mut events| async {
         let text = events.next().await?;
         Some((Ok::<_, Infallible>(text), events))
@@ -100,7 +96,7 @@ async fn events(
 
 /// A stream of events, and how far it is.
 struct Events {
-    answer: Answer,
+    writer: Box<dyn Writer>,
     replies: Vec<Choice>,
     ticket: Ticket,
     /// The first part, for which the head waited.
@@ -120,17 +116,15 @@ impl Events {
     async fn next(&mut self) -> Option<String> {
         if self.at == At::Begin {
             self.at = At::Middle;
-            let first = self.replies.iter().filter_map(|reply| self.answer.first(reply));
-            let first = written(first.map(|event| event.to_string()));
+            let first = self.writer.begin(&self.replies);
             if !first.is_empty() {
-                return Some(first);
+                return Some(Event::written(&first));
             }
         }
         while self.at == At::Middle {
             if self.replies.iter().all(|reply| reply.done().is_some()) {
                 self.at = At::End;
-                let counts = self.answer.counts(&self.replies).map(|event| event.to_string());
-                return Some(written(counts.into_iter().chain(["[DONE]".to_owned()])));
+                return Some(Event::written(&self.writer.end(&self.replies)));
             }
             let (index, piece) = match self.next.take() {
                 Some(next) => next,
@@ -138,34 +132,29 @@ impl Events {
             };
             if let Piece::Failed(failure) = piece {
                 self.at = At::End;
-                return Some(written([ApiError::from(failure).to_json().to_string()]));
+                return Some(Event::written(&self.writer.failed(&failure.into())));
             }
             let events = self.part(index, piece);
             if !events.is_empty() {
-                return Some(written(events));
+                return Some(Event::written(&events));
             }
         }
         None
     }
 
     /// Returns the events of a part of an answer.
-    fn part(&mut self, index: usize, piece: Piece) -> Vec<String> {
+    fn part(&mut self, index: usize, piece: Piece) -> Vec<Event> {
         let Some(reply) = self.replies.get_mut(index) else { return Vec::new() };
         let mut events = Vec::new();
         for delta in reply.take(piece) {
             reply.add(&delta);
             let logprobs = reply.unsent();
-            events.push(self.answer.part(reply, &delta, &logprobs).to_string());
+            events.extend(self.writer.part(reply, &delta, &logprobs));
         }
         if let Some(done) = reply.done().copied() {
             let logprobs = reply.unsent();
-            events.push(self.answer.last(reply, &done, &logprobs).to_string());
+            events.extend(self.writer.last(reply, &done, &logprobs));
         }
         events
     }
-}
-
-/// Returns events in the format of a stream.
-fn written(events: impl IntoIterator<Item = String>) -> String {
-    events.into_iter().map(|event| format!("data: {event}\n\n")).collect()
 }

@@ -1,12 +1,12 @@
-//! An OpenAI-compatible HTTP API over the sequences of one session, or over an encoder.
+//! OpenAI's and Anthropic's HTTP APIs over the sequences of one session, or over an encoder.
 //!
 //! [`Server`] listens on an address. An application that has a server of axum already takes the
 //! routes of a [`Service`] into it ([`router`]).
 //!
 //! `server` accepts connections on a small runtime of tokio's, `connection` bounds their times,
-//! `routes` and `body` check requests, `inflate` and `request` read them, `prepare` makes jobs of them and
-//! `generate` answers. `gate` bounds how many requests compute at once, on threads that do not grow
-//! with the clients. `tools` knows the formats of tool calls, `embeddings` answers with the vectors
+//! `routes` and `body` check requests, `inflate` and `request` read them, `prepare` makes jobs of
+//! them and `generate` answers, in the format of the interface (`answer`). `gate` bounds how many
+//! requests compute at once, on threads that do not grow with the clients. `tools` knows the formats of tool calls, `embeddings` answers with the vectors
 //! of an encoder, `constrain` and `grammars` compile what an answer must follow. `queue` passes jobs
 //! to the single thread of the `scheduler`, which is independent of HTTP and can be used without
 //! it.

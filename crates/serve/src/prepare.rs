@@ -4,6 +4,8 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Instant, SystemTime};
 
+use serde_json::{Map, Value};
+
 use super::after;
 use super::answer::Kind;
 use super::body::Held;
@@ -13,7 +15,7 @@ use super::error::{ApiError, no_model, refused, too_long};
 use super::queue::Job;
 use super::request::{self, Asked, ChatAsked, Choice, CompletionAsked, Text};
 use super::service::Shared;
-use super::tools::{Format, HERMES, Splitter, Thoughts, Tool, plain};
+use super::tools::{Format, HARMONY, HERMES, Splitter, Thoughts, Tool, plain};
 use warploom_llm::chat::{Message, Template, TemplateInputs};
 use warploom_llm::tokenizer::EncodeOptions;
 
@@ -22,11 +24,27 @@ const THOUGHT_MARKS: [&str; 2] = ["<think>", "</think>"];
 
 /// A request that is ready to run.
 pub(super) struct Prepared {
-    pub(super) kind: Kind,
     /// A job for each answer.
     pub(super) jobs: Vec<Job>,
     pub(super) replies: Vec<Reply>,
-    pub(super) asked: Asked,
+    pub(super) about: About,
+}
+
+/// What the format of an answer depends on.
+#[derive(Debug)]
+pub(super) struct About {
+    pub(super) kind: Kind,
+    pub(super) stream: bool,
+    /// Whether a stream ends with the token counts.
+    pub(super) include_usage: bool,
+    /// Number of answers for each prompt.
+    pub(super) n: usize,
+    /// Number of tokens of the first prompt.
+    pub(super) prompt_tokens: usize,
+    pub(super) max_tokens: Option<usize>,
+    pub(super) stop: Vec<String>,
+    /// Fields of the request that the answer repeats.
+    pub(super) repeated: Map<String, Value>,
 }
 
 /// A request whose prompts are encoded.
@@ -36,6 +54,7 @@ struct Draft {
     /// For each prompt, the text with which its answers begin.
     echoes: Vec<String>,
     asked: Asked,
+    repeated: Map<String, Value>,
     plan: Plan,
     thoughts: Thoughts,
     /// The format and the tools of calls that the answer may have.
@@ -61,18 +80,38 @@ impl Prepared {
         let owned = shared.clone();
         shared.compiling.run(move || draft.into_jobs(&owned, begin)).await
     }
+
+    /// Returns the number of tokens of the prompt of a request, which is not run.
+    ///
+    /// # Errors
+    /// As [`Prepared::new`].
+    pub(super) async fn count(
+        shared: &Arc<Shared>,
+        kind: Kind,
+        body: Held,
+    ) -> Result<usize, ApiError> {
+        let owned = shared.clone();
+        let draft = shared.reading.run(move || Draft::new(&owned, kind, &body)).await?;
+        Ok(draft.prompts.iter().map(Vec::len).sum())
+    }
 }
 
 impl Draft {
     fn new(shared: &Shared, kind: Kind, body: &Held) -> Result<Draft, ApiError> {
         let (body, base) = (&body.text()?, &shared.options);
         let draft = match kind {
-            Kind::Chat => chat(shared, request::chat(body, base)?)?,
+            Kind::Chat => chat(shared, kind, request::chat(body, base)?)?,
+            Kind::Messages => chat(shared, kind, request::anthropic(body, base)?)?,
+            Kind::Responses => {
+                let (asked, repeated) = request::responses(body, base)?;
+                Draft { repeated, ..chat(shared, kind, asked)? }
+            }
             Kind::Completion => completion(shared, request::completion(body, base)?)?,
         };
-        let (field, nothing) = match kind {
-            Kind::Chat => ("messages", "the model's chat template writes no text for them"),
-            Kind::Completion => ("prompt", "is empty"),
+        let field = kind.input_field();
+        let nothing = match kind {
+            Kind::Completion => "is empty",
+            _ => "the model's chat template writes no text for them",
         };
         for prompt in &draft.prompts {
             if prompt.is_empty() {
@@ -84,6 +123,7 @@ impl Draft {
         }
         Ok(draft)
     }
+
     fn into_jobs(self, shared: &Shared, begin: Instant) -> Result<Prepared, ApiError> {
         let asked = self.asked;
         let guard = self.plan.compile(shared)?;
@@ -107,6 +147,16 @@ impl Draft {
         }
         let numbers = shared.call_numbers(count);
         let logprobs = asked.logprobs.is_some();
+        let about = About {
+            kind: self.kind,
+            stream: asked.stream,
+            include_usage: asked.include_usage,
+            n: asked.n,
+            prompt_tokens: self.prompts.first().map_or(0, Vec::len),
+            max_tokens: asked.max_tokens.flatten(),
+            stop: asked.stop,
+            repeated: self.repeated,
+        };
         let (mut jobs, mut replies) = (Vec::new(), Vec::new());
         for (prompt, echo) in self.prompts.into_iter().zip(self.echoes) {
             for answer in 0..asked.n {
@@ -118,7 +168,7 @@ impl Draft {
                 jobs.push(job);
                 replies.push(match self.kind {
                     Kind::Completion => Reply::plain(index, echo.clone(), logprobs),
-                    Kind::Chat => {
+                    _ => {
                         let splitter = Splitter::new(self.thoughts, self.calls.clone());
                         let format = self.calls.as_ref().map(|(format, _)| *format);
                         let number = numbers.wrapping_add((index as u64) << 16);
@@ -127,12 +177,12 @@ impl Draft {
                 });
             }
         }
-        Ok(Prepared { kind: self.kind, jobs, replies, asked })
+        Ok(Prepared { jobs, replies, about })
     }
 }
 
 /// Prepares a chat.
-fn chat(shared: &Shared, chat: ChatAsked) -> Result<Draft, ApiError> {
+fn chat(shared: &Shared, kind: Kind, chat: ChatAsked) -> Result<Draft, ApiError> {
     known(shared, &chat.asked)?;
     let template = shared.template.as_ref();
     let template = template.map_err(|text| ApiError::new(400, text.as_str()).code("no_chat"))?;
@@ -147,7 +197,7 @@ fn chat(shared: &Shared, chat: ChatAsked) -> Result<Draft, ApiError> {
         let text = "are not supported by this model: the format of its calls is not known";
         return Err(ApiError::field("tools", text).code("unsupported"));
     }
-    let variables = variables(template, &chat)?;
+    let variables = variables(template, &chat, kind.effort_field())?;
     let written = is_plain.then(|| plain::written(&chat.messages, tools));
     let messages = written.as_deref().unwrap_or(&chat.messages);
     let json: Vec<String> = match is_plain {
@@ -155,14 +205,16 @@ fn chat(shared: &Shared, chat: ChatAsked) -> Result<Draft, ApiError> {
         false => tools.iter().map(|tool| tool.json.clone()).collect(),
     };
     let inputs = TemplateInputs::new(messages).tools(&json).variables(&variables);
-    let (prompt, text) = render(shared, template, &inputs)?;
+    let (prompt, text) = render(shared, template, &inputs, kind.input_field())?;
     let thoughts = match template.source().contains(THOUGHT_MARKS[1]) {
+        _ if HARMONY.is_known(template.source()) => Thoughts::Channels,
         true if text.trim_end().ends_with(THOUGHT_MARKS[0]) => Thoughts::Open,
         true => Thoughts::Maybe,
         false => Thoughts::None,
     };
     let calls = format.map(|format| (format, tools.to_vec()));
     let plan = Plan::new(Wanted {
+        kind,
         format: chat.format,
         choice: chat.choice,
         parallel: chat.parallel,
@@ -170,10 +222,11 @@ fn chat(shared: &Shared, chat: ChatAsked) -> Result<Draft, ApiError> {
         thoughts,
     });
     Ok(Draft {
-        kind: Kind::Chat,
+        kind,
         prompts: vec![prompt],
         echoes: vec![String::new()],
         asked: chat.asked,
+        repeated: Map::new(),
         plan,
         thoughts,
         calls,
@@ -181,17 +234,22 @@ fn chat(shared: &Shared, chat: ChatAsked) -> Result<Draft, ApiError> {
 }
 
 /// Returns the variables of the template, with the reasoning effort in the form that it knows.
-fn variables(template: &Template, chat: &ChatAsked) -> Result<Vec<(String, String)>, ApiError> {
+/// `field` is that of the effort.
+fn variables(
+    template: &Template,
+    chat: &ChatAsked,
+    field: &str,
+) -> Result<Vec<(String, String)>, ApiError> {
     let mut variables = chat.variables.clone();
     let Some(effort) = &chat.effort else { return Ok(variables) };
     let (name, value) = if template.source().contains("reasoning_effort") {
-        ("reasoning_effort", serde_json::Value::from(effort.as_str()).to_string())
+        ("reasoning_effort", Value::from(effort.as_str()).to_string())
     } else if template.source().contains("enable_thinking") {
         ("enable_thinking", (effort != "none").to_string())
     } else if ["none", "medium"].contains(&effort.as_str()) {
         return Ok(variables);
     } else {
-        let error = ApiError::field("reasoning_effort", "is not supported by this model");
+        let error = ApiError::field(field, "is not supported by this model");
         return Err(error.code("unsupported"));
     };
     // A variable that the request sets itself has priority.
@@ -206,17 +264,18 @@ pub(super) fn render(
     shared: &Shared,
     template: &Template,
     inputs: &TemplateInputs<'_>,
+    field: &str,
 ) -> Result<(Vec<u32>, String), ApiError> {
     // Checked before the template is rendered.
     let tools: usize = inputs.tools.iter().map(String::len).sum();
-    check_size(shared, "messages", inputs.messages.iter().map(Message::bytes).sum())?;
+    check_size(shared, field, inputs.messages.iter().map(Message::bytes).sum())?;
     check_size(shared, "tools", tools)?;
     let tokenizer = shared.model.tokenizer();
     let prompt = template.render_with(&inputs.now(Some(SystemTime::now())), tokenizer);
-    let prompt = prompt.map_err(|e| refused(inputs.messages, &e))?;
-    check_size(shared, "messages", prompt.text.len())?;
+    let prompt = prompt.map_err(|e| refused(field, inputs.messages, &e))?;
+    check_size(shared, field, prompt.text.len())?;
     let tokens = prompt.encode(tokenizer, true);
-    let tokens = tokens.map_err(|e| ApiError::field("messages", e.to_string()))?;
+    let tokens = tokens.map_err(|e| ApiError::field(field, e.to_string()))?;
     Ok((tokens, prompt.text))
 }
 
@@ -234,6 +293,7 @@ fn completion(shared: &Shared, completion: CompletionAsked) -> Result<Draft, Api
         prompts,
         echoes,
         asked: completion.asked,
+        repeated: Map::new(),
         plan: Plan::none(),
         thoughts: Thoughts::None,
         calls: None,
@@ -289,8 +349,11 @@ pub(super) fn check_size(shared: &Shared, field: &str, bytes: usize) -> Result<(
 impl Shared {
     /// Returns the control tokens that must be visible in an answer, so that its parts are found.
     fn shown(&self, thoughts: Thoughts, format: Option<&'static Format>) -> HashMap<u32, Arc<str>> {
-        let marks = THOUGHT_MARKS.iter().copied().filter(|_| thoughts != Thoughts::None);
-        let names = marks.chain(format.into_iter().flat_map(Format::markers));
+        let thinks = matches!(thoughts, Thoughts::Maybe | Thoughts::Open);
+        let marks = THOUGHT_MARKS.iter().copied().filter(|_| thinks);
+        let channels = (thoughts == Thoughts::Channels).then_some(&HARMONY);
+        let formats = channels.into_iter().chain(format);
+        let names = marks.chain(formats.flat_map(Format::markers));
         let shown = names.filter_map(|name| Some((self.control(name)?, Arc::from(name))));
         shown.collect()
     }

@@ -90,6 +90,8 @@ pub enum Ended {
 pub struct Done {
     /// Why it ended.
     pub ended: Ended,
+    /// Index in [`Job::stop`] of the stop string that ended it.
+    pub stop_string: Option<usize>,
     /// Number of prompt tokens.
     pub prompt_tokens: usize,
     /// Number of prompt tokens that were already in the KV cache.
@@ -123,7 +125,10 @@ pub enum Failure {
 #[non_exhaustive]
 pub enum Piece {
     /// The first token has been chosen.
-    Started,
+    Started {
+        /// Number of prompt tokens that were already in the KV cache.
+        cached_tokens: usize,
+    },
     /// More text: whole characters, never a part of a stop string.
     Text(String),
     /// The log probability of the next token, before its text.
@@ -403,7 +408,7 @@ mod tests {
         let wait = Duration::from_millis(20);
         let sending = std::thread::spawn(move || {
             std::thread::sleep(wait);
-            pending.send(Piece::Started);
+            pending.send(Piece::Started { cached_tokens: 3 });
             std::thread::sleep(wait);
             drop(pending);
         });
@@ -412,7 +417,7 @@ mod tests {
                 let next = ticket.next_of_all_async();
                 tokio::time::timeout(Duration::from_secs(20), next).await.unwrap()
             };
-            assert!(matches!(next().await, (0, Piece::Started)));
+            assert!(matches!(next().await, (0, Piece::Started { cached_tokens: 3 })));
             assert!(matches!(next().await, (0, Piece::Failed(Failure::Device(_)))));
         });
         sending.join().unwrap();

@@ -7,7 +7,7 @@ use axum::Router;
 use axum::extract::rejection::PathRejection;
 use axum::extract::{MatchedPath, Path, Request, State};
 use axum::handler::Handler;
-use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, Uri, header};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri, header};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodRouter, get, post};
@@ -22,8 +22,14 @@ use super::prepare::Prepared;
 use super::service::{Service, Shared};
 use super::tokens;
 
+const API_KEY: HeaderName = HeaderName::from_static("x-api-key");
+
 /// Maximum bytes of the list of header fields that a page may send.
 const MAX_ALLOWED: usize = 2048;
+
+/// The paths of Anthropic's interface, whose errors have a format of their own.
+const MESSAGES: &str = "/v1/messages";
+const COUNT_TOKENS: &str = "/v1/messages/count_tokens";
 
 /// Returns the routes of an API, for an application that has a server already: to be merged with
 /// its own, or nested under a path.
@@ -58,6 +64,9 @@ pub(super) fn routes(shared: Arc<Shared>) -> Router {
         .route("/v1/rerank", writing(rerank))
         .route("/v1/chat/completions", writing(chat))
         .route("/v1/completions", writing(completion))
+        .route("/v1/responses", writing(responses))
+        .route(MESSAGES, writing(messages))
+        .route(COUNT_TOKENS, writing(count_tokens))
         .fallback(unknown)
         .layer(from_fn_with_state(shared.clone(), admit));
     let open = Router::new().route("/health", reading(health));
@@ -126,6 +135,14 @@ async fn common(State(shared): Shares, request: Request, next: Next) -> Response
     let (method, uri) = (request.method().clone(), request.uri().clone());
     let begin = Instant::now();
     let mut response = next.run(request).await;
+    if [MESSAGES, COUNT_TOKENS].contains(&uri.path())
+        && let Some(error) = response.extensions_mut().remove::<ApiError>()
+    {
+        let text = error.to_anthropic().to_string();
+        // The length is that of the other format.
+        response.headers_mut().remove(header::CONTENT_LENGTH);
+        *response.body_mut() = text.into();
+    }
     let origin = shared.options.cors_origin.as_deref();
     if let Some(origin) = origin.and_then(|origin| HeaderValue::from_str(origin).ok()) {
         let headers = response.headers_mut();
@@ -149,12 +166,16 @@ async fn admit(State(shared): Shares, request: Request, next: Next) -> Response 
 
 fn has_key(shared: &Shared, headers: &HeaderMap) -> bool {
     let Some(key) = &shared.options.api_key else { return true };
-    let given = headers.get(header::AUTHORIZATION);
-    let given = given.and_then(|value| value.to_str().ok()).unwrap_or_default();
-    let (scheme, given) = given.split_once(' ').unwrap_or_default();
+    let text = |name: HeaderName| headers.get(name).and_then(|value| value.to_str().ok());
     // Comparing hashes takes constant time and reveals no length.
-    let same = blake3::hash(key.as_bytes()) == blake3::hash(given.trim().as_bytes());
-    same && scheme.eq_ignore_ascii_case("bearer")
+    let same = |given: &str| blake3::hash(key.as_bytes()) == blake3::hash(given.trim().as_bytes());
+    let bearer = text(header::AUTHORIZATION).and_then(|given| given.split_once(' '));
+    let is_bearer = bearer.is_some_and(|(scheme, given)| {
+        let same = same(given);
+        same && scheme.eq_ignore_ascii_case("bearer")
+    });
+    // Anthropic's clients send this field.
+    is_bearer || text(API_KEY).is_some_and(same)
 }
 
 async fn unknown(uri: Uri) -> ApiError {
@@ -240,11 +261,33 @@ async fn completion(State(shared): Shares, body: Held) -> Result<Response, ApiEr
     text(&shared, Kind::Completion, body).await
 }
 
+async fn responses(State(shared): Shares, body: Held) -> Result<Response, ApiError> {
+    text(&shared, Kind::Responses, body).await
+}
+
+async fn messages(State(shared): Shares, body: Held) -> Result<Response, ApiError> {
+    text(&shared, Kind::Messages, body).await
+}
+
+async fn count_tokens(State(shared): Shares, body: Held) -> Result<Response, ApiError> {
+    generates(&shared)?;
+    let count = Prepared::count(&shared, Kind::Messages, body).await?;
+    Ok(answer(&json!({ "input_tokens": count })))
+}
+
 async fn text(shared: &Arc<Shared>, kind: Kind, body: Held) -> Result<Response, ApiError> {
-    if shared.encoder.is_some() {
-        let text =
-            "this model is an encoder, which generates no text: use /v1/embeddings or /v1/rerank";
-        return Err(ApiError::new(400, text).code("no_text"));
-    }
+    generates(shared)?;
     generate(shared, Prepared::new(shared, kind, body).await?).await
+}
+
+/// Refuses a request for text from an encoder.
+fn generates(shared: &Shared) -> Result<(), ApiError> {
+    match shared.encoder {
+        None => Ok(()),
+        Some(_) => {
+            let text = "this model is an encoder, which generates no text: use /v1/embeddings or \
+                        /v1/rerank";
+            Err(ApiError::new(400, text).code("no_text"))
+        }
+    }
 }

@@ -144,6 +144,11 @@ impl Running {
         }
     }
 
+    /// Returns the index of the stop string that was found.
+    pub(super) fn stop_string(&self) -> Option<usize> {
+        self.stops.found()
+    }
+
     /// Sends the text that was held back; returns whether it contains a stop string.
     pub(super) fn flush(&mut self) -> bool {
         let (mut rest, stopped) = self.stops.push(&self.text.finish());

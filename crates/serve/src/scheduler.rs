@@ -308,7 +308,7 @@ impl<S: Sequences> Scheduler<S> {
         let Some(running) = &mut slot.running else { return Ok(()) };
         if running.written == 0 {
             self.queue.metrics.begin(running.pending.begin.elapsed());
-            running.pending.send(Piece::Started);
+            running.pending.send(Piece::Started { cached_tokens: running.cached });
         }
         running.written += 1;
         let ends = self.steps.is_stop(token) && !running.pending.job.ignore_end;
@@ -341,6 +341,7 @@ impl<S: Sequences> Scheduler<S> {
         if let Some(running) = self.free(index) {
             let done = Done {
                 ended,
+                stop_string: running.stop_string(),
                 prompt_tokens: running.pending.job.prompt.len(),
                 cached_tokens: running.cached,
                 completion_tokens: running.written,

@@ -266,7 +266,7 @@ pub(super) fn read(ticket: &Ticket) -> (String, Option<Result<Done, Failure>>) {
     loop {
         match ticket.next(Duration::ZERO) {
             None => return (text, None),
-            Some(Piece::Started | Piece::Logprob(_)) => {}
+            Some(Piece::Started { .. } | Piece::Logprob(_)) => {}
             Some(Piece::Text(more)) => text.push_str(&more),
             Some(Piece::Done(done)) => return (text, Some(Ok(done))),
             Some(Piece::Failed(failure)) => return (text, Some(Err(failure))),

@@ -39,7 +39,7 @@ pub(super) fn tokenize(shared: &Shared, body: &[u8]) -> Result<Value, ApiError> 
             let template = shared.template.as_ref();
             let template =
                 template.map_err(|text| ApiError::new(400, text.as_str()).code("no_chat"))?;
-            render(shared, template, &TemplateInputs::new(&messages))?.0
+            render(shared, template, &TemplateInputs::new(&messages), "messages")?.0
         }
     };
     Ok(json!({ "count": tokens.len(), "max_model_len": shared.context, "tokens": tokens }))

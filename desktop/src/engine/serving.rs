@@ -40,7 +40,7 @@ pub(super) fn through_the_queue(
     loop {
         let step = match ticket.next(Duration::from_millis(50)) {
             None => on(Progress::Text("", pieces)),
-            Some(Piece::Started) => {
+            Some(Piece::Started { .. }) => {
                 first = Some(Instant::now());
                 ControlFlow::Continue(())
             }

@@ -25,7 +25,7 @@ fn wait(ticket: &Ticket) -> (String, Option<Failure>) {
     let mut text = String::new();
     loop {
         match ticket.next(Duration::from_secs(300)).expect("an answer in time") {
-            Piece::Started => {}
+            Piece::Started { .. } => {}
             Piece::Text(more) => text.push_str(&more),
             Piece::Done(_) => return (text, None),
             Piece::Failed(failure) => return (text, Some(failure)),

@@ -35,6 +35,7 @@ pub(crate) mod semantics;
 pub(crate) mod semantics_kernels;
 pub(crate) mod semantics_numbers;
 pub(crate) mod serve;
+mod serve_agents;
 mod serve_hostile;
 mod serve_http;
 mod serve_structure;

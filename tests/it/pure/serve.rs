@@ -80,7 +80,7 @@ pub(crate) fn health(address: SocketAddr) -> serde_json::Value {
 }
 
 /// The body of an answer in chunks.
-fn unchunked(answer: &str) -> String {
+pub(crate) fn unchunked(answer: &str) -> String {
     let (head, mut rest) = answer.split_once("\r\n\r\n").unwrap();
     assert!(head.contains("transfer-encoding: chunked"), "{head}");
     let mut body = String::new();

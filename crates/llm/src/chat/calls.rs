@@ -128,6 +128,10 @@ impl Writer {
         }
         if let Some(reasoning) = &message.reasoning_content {
             fields.push(("reasoning_content", self.text(reasoning)));
+            // The name in the template of gpt-oss, which refuses both before a call.
+            if message.content.is_empty() || message.tool_calls.is_empty() {
+                fields.push(("thinking", self.text(reasoning)));
+            }
         }
         Value::dict_of(fields)
     }

@@ -231,6 +231,8 @@ impl Template {
                 ];
                 if let Some(reasoning) = &message.reasoning_content {
                     fields.push(("reasoning_content", Value::outside(reasoning)));
+                    // The name in the template of gpt-oss.
+                    fields.push(("thinking", Value::outside(reasoning)));
                 }
                 Value::dict_of(fields)
             });

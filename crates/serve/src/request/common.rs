@@ -50,16 +50,7 @@ pub(super) fn common(fields: &mut Fields, base: &ServeOptions) -> Result<Asked, 
             include_usage
         }
     };
-    let (seed, base) = (base.seed, &base.sampling);
-    let mut sampling = base.clone();
-    sampling.temperature = fields.number("temperature", 0.0, 2.0)?.unwrap_or(base.temperature);
-    sampling.top_p = fields.number("top_p", 0.0, 1.0)?.unwrap_or(base.top_p);
-    // For `top_k`, 0 means no limit.
-    sampling.top_k = fields.limit("top_k", 0)?.map_or(base.top_k, Option::unwrap_or_default);
-    sampling.min_p = fields.number("min_p", 0.0, 1.0)?.unwrap_or(base.min_p);
-    let penalty = fields.number("repetition_penalty", 0.01, 100.0)?;
-    sampling.repetition_penalty = penalty.unwrap_or(base.repetition_penalty);
-    sampling.seed = fields.seed("seed")?.or(seed).unwrap_or_else(another_seed);
+    let sampling = sampling(fields, base)?;
     let edits = LogitEdits {
         frequency_penalty: fields.number("frequency_penalty", -2.0, 2.0)?.unwrap_or(0.0),
         presence_penalty: fields.number("presence_penalty", -2.0, 2.0)?.unwrap_or(0.0),
@@ -80,7 +71,7 @@ pub(super) fn common(fields: &mut Fields, base: &ServeOptions) -> Result<Asked, 
         "prompt_cache_key",
         "prompt_cache_retention",
     ]);
-    let stop = stop(fields.take("stop"))?;
+    let stop = stop("stop", fields.take("stop"))?;
     Ok(Asked {
         model,
         max_tokens,
@@ -93,6 +84,39 @@ pub(super) fn common(fields: &mut Fields, base: &ServeOptions) -> Result<Asked, 
         stream,
         include_usage,
     })
+}
+
+/// Parses the fields that say how a token is chosen; what is absent is as in `base`.
+pub(super) fn sampling(fields: &mut Fields, base: &ServeOptions) -> Result<Sampling, ApiError> {
+    let (seed, base) = (base.seed, &base.sampling);
+    let mut sampling = base.clone();
+    sampling.temperature = fields.number("temperature", 0.0, 2.0)?.unwrap_or(base.temperature);
+    sampling.top_p = fields.number("top_p", 0.0, 1.0)?.unwrap_or(base.top_p);
+    // For `top_k`, 0 means no limit.
+    sampling.top_k = fields.limit("top_k", 0)?.map_or(base.top_k, Option::unwrap_or_default);
+    sampling.min_p = fields.number("min_p", 0.0, 1.0)?.unwrap_or(base.min_p);
+    let penalty = fields.number("repetition_penalty", 0.01, 100.0)?;
+    sampling.repetition_penalty = penalty.unwrap_or(base.repetition_penalty);
+    sampling.seed = fields.seed("seed")?.or(seed).unwrap_or_else(another_seed);
+    Ok(sampling)
+}
+
+impl Asked {
+    /// Creates what an interface has that writes one answer, without changes to the logits.
+    pub(super) fn one(sampling: Sampling) -> Asked {
+        Asked {
+            model: None,
+            max_tokens: None,
+            sampling,
+            edits: LogitEdits::default(),
+            stop: Vec::new(),
+            ignore_end: false,
+            n: 1,
+            logprobs: None,
+            stream: false,
+            include_usage: true,
+        }
+    }
 }
 
 fn max_tokens(fields: &mut Fields) -> Result<Option<Option<usize>>, ApiError> {
@@ -140,12 +164,12 @@ fn bias(value: Option<Value>) -> Result<Vec<(u32, f32)>, ApiError> {
     each.collect()
 }
 
-fn stop(value: Option<Value>) -> Result<Vec<String>, ApiError> {
+pub(super) fn stop(name: &str, value: Option<Value>) -> Result<Vec<String>, ApiError> {
     let wrong = || {
         let text = format!(
             "must be a string of at least 1 byte, or a list of them, {MAX_STOPS} bytes together"
         );
-        ApiError::field("stop", text)
+        ApiError::field(name, text)
     };
     let list = match value {
         None => return Ok(Vec::new()),

@@ -74,6 +74,15 @@ fn json_schema(value: Option<Value>) -> Result<ResponseFormat, ApiError> {
 
 /// Parses `tools`.
 pub(super) fn tools(value: Option<Value>) -> Result<Vec<Tool>, ApiError> {
+    tools_by(value, "function.name", tool)
+}
+
+/// Parses a list of tools, each by `tool`; `name` is the path of the name in one.
+pub(super) fn tools_by(
+    value: Option<Value>,
+    name: &str,
+    tool: impl Fn(usize, Value) -> Result<Tool, ApiError>,
+) -> Result<Vec<Tool>, ApiError> {
     let list = match value {
         None => return Ok(Vec::new()),
         Some(Value::Array(list)) if list.len() <= MAX_TOOLS => list,
@@ -87,7 +96,7 @@ pub(super) fn tools(value: Option<Value>) -> Result<Vec<Tool>, ApiError> {
         let tool = tool(index, value)?;
         if tools.iter().any(|other| other.name == tool.name) {
             let text = format!("{:?} is the name of another tool", tool.name);
-            return Err(ApiError::field(format!("tools[{index}].function.name"), text));
+            return Err(ApiError::field(format!("tools[{index}].{name}"), text));
         }
         tools.push(tool);
     }
@@ -106,14 +115,19 @@ fn tool(index: usize, value: Value) -> Result<Tool, ApiError> {
     let function = function.ok_or_else(|| ApiError::field(path.as_str(), "is missing"))?;
     // Other fields (`cache_control`) are for other servers.
     let mut function = Fields::new(function, path)?;
+    function_tool(&mut function, "parameters")
+}
+
+/// Parses name, description and the schema of the arguments, in the field `schema`.
+pub(super) fn function_tool(function: &mut Fields, schema: &str) -> Result<Tool, ApiError> {
     let name = function.text("name")?.unwrap_or_default();
     check_name(&name, &function.name("name"))?;
     let description = function.text("description")?;
     let strict = function.optional_flag("strict")?.unwrap_or(false);
-    let parameters = match function.take("parameters") {
+    let parameters = match function.take(schema) {
         None => None,
         Some(schema @ Value::Object(_)) => Some(schema),
-        Some(_) => return Err(ApiError::field(function.name("parameters"), "must be an object")),
+        Some(_) => return Err(ApiError::field(function.name(schema), "must be an object")),
     };
     let schema =
         parameters.clone().unwrap_or_else(|| json!({ "type": "object", "properties": {} }));
@@ -129,7 +143,7 @@ fn tool(index: usize, value: Value) -> Result<Tool, ApiError> {
 }
 
 /// Checks a name: letters, digits and a few marks, none of which means something in a format.
-fn check_name(name: &str, field: &str) -> Result<(), ApiError> {
+pub(super) fn check_name(name: &str, field: &str) -> Result<(), ApiError> {
     let is_fine = |c: char| c.is_ascii_alphanumeric() || "_-.:/".contains(c);
     match (1..=MAX_NAME).contains(&name.len()) && name.chars().all(is_fine) {
         true => Ok(()),
@@ -167,17 +181,38 @@ pub(super) fn choice(value: Option<Value>, tools: &[Tool]) -> Result<Choice, Api
             let function =
                 function.ok_or_else(|| ApiError::field(inside.as_str(), "is missing"))?;
             let mut function = Fields::new(function, inside)?;
-            let name = function.text("name")?.unwrap_or_default();
-            let found = tools.iter().position(|tool| tool.name == name);
-            let index = found.ok_or_else(|| {
-                let shown: String = name.chars().take(MAX_NAME).collect();
-                ApiError::field(function.name("name"), format!("there is no tool {shown:?}"))
-            })?;
-            Choice::Named(index)
+            named(&mut function, tools)?
         }
     };
     if tools.is_empty() {
         return Err(ApiError::field(path, "there are no tools"));
     }
     Ok(choice)
+}
+
+/// Parses the name of the tool that must be called.
+pub(super) fn named(fields: &mut Fields, tools: &[Tool]) -> Result<Choice, ApiError> {
+    let name = fields.text("name")?.unwrap_or_default();
+    match tools.iter().position(|tool| tool.name == name) {
+        Some(index) => Ok(Choice::Named(index)),
+        None => {
+            let shown: String = name.chars().take(MAX_NAME).collect();
+            Err(ApiError::field(fields.name("name"), format!("there is no tool {shown:?}")))
+        }
+    }
+}
+
+/// Refuses an answer that must be a call and have a format. `field` is the one of the format.
+pub(super) fn check_forced(
+    choice: &Choice,
+    format: &ResponseFormat,
+    field: &str,
+) -> Result<(), ApiError> {
+    match matches!(choice, Choice::Required | Choice::Named(_)) && *format != ResponseFormat::Text {
+        true => {
+            let text = "cannot be combined with a tool_choice that forces a call";
+            Err(ApiError::field(field, text))
+        }
+        false => Ok(()),
+    }
 }

@@ -1,7 +1,10 @@
 //! Parses the JSON of requests.
 
+mod anthropic;
 mod common;
 mod format;
+mod items;
+mod responses;
 
 #[cfg(test)]
 mod tests;
@@ -15,8 +18,10 @@ use super::message::message;
 use super::tools::Tool;
 use warploom_llm::chat::Message;
 
+pub(super) use anthropic::anthropic;
 pub(super) use common::Asked;
 pub(super) use format::{Choice, ResponseFormat};
+pub(super) use responses::responses;
 
 /// Default maximum tokens of a completion, as in the OpenAI API.
 const COMPLETION_TOKENS: usize = 16;
@@ -82,11 +87,8 @@ pub(super) fn chat(body: &[u8], base: &ServeOptions) -> Result<ChatAsked, ApiErr
     let tools = format::tools(fields.take("tools"))?;
     let choice = format::choice(fields.take("tool_choice"), &tools)?;
     let format = format::response_format(fields.take("response_format"))?;
+    format::check_forced(&choice, &format, "response_format")?;
     let calls = matches!(choice, Choice::Required | Choice::Named(_));
-    if calls && format != ResponseFormat::Text {
-        let text = "cannot be combined with a tool_choice that forces a call";
-        return Err(ApiError::field("response_format", text));
-    }
     let constrained = calls || format != ResponseFormat::Text;
     if constrained && asked.edits.min_tokens > 0 {
         let text = "cannot be combined with response_format or a forced call";
@@ -94,7 +96,7 @@ pub(super) fn chat(body: &[u8], base: &ServeOptions) -> Result<ChatAsked, ApiErr
     }
     let parallel = fields.optional_flag("parallel_tool_calls")?.unwrap_or(true);
     let variables = variables(fields.take("chat_template_kwargs"))?;
-    let effort = effort(&mut fields)?;
+    let effort = effort_of(&mut fields, "reasoning_effort")?;
     for (name, fine) in [
         ("functions", vec![json!([])]),
         ("function_call", vec![json!("none"), json!("auto")]),
@@ -164,13 +166,13 @@ fn variables(value: Option<Value>) -> Result<Vec<(String, String)>, ApiError> {
     Ok(map.into_iter().map(|(name, value)| (name, value.to_string())).collect())
 }
 
-/// Parses the reasoning effort.
-fn effort(fields: &mut Fields) -> Result<Option<String>, ApiError> {
+/// Parses the reasoning effort, in the field `name`.
+fn effort_of(fields: &mut Fields, name: &str) -> Result<Option<String>, ApiError> {
     let known = ["none", "minimal", "low", "medium", "high", "xhigh"];
-    match fields.text("reasoning_effort")? {
+    match fields.text(name)? {
         Some(effort) if !known.contains(&effort.as_str()) => {
             let text = format!("must be one of {}", known.join(", "));
-            Err(ApiError::field("reasoning_effort", text))
+            Err(ApiError::field(fields.name(name), text))
         }
         effort => Ok(effort),
     }

@@ -182,7 +182,8 @@ impl Call {
                 }
             }
             Body::Named(mark) => named_head(&self.text, mark),
-            Body::Xml => match self.text.contains(self.end) {
+            // Read when they are whole. Harmony has a reader of its own.
+            Body::Xml | Body::Harmony => match self.text.contains(self.end) {
                 true => Head::Wrong,
                 false => return Head::Open,
             },
@@ -248,7 +249,7 @@ impl Call {
         let body = &self.text[..at];
         let read = match self.body {
             Body::Xml => read_xml(body, tools),
-            Body::Json(_) | Body::List(_) | Body::Named(_) => read_json(body),
+            Body::Json(_) | Body::List(_) | Body::Named(_) | Body::Harmony => read_json(body),
         };
         let Some((name, arguments)) = read else { return Status::NoCall };
         parts.extend([Part::Begin(name), Part::Arguments(arguments)]);

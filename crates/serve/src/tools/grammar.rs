@@ -5,6 +5,7 @@ use std::fmt::Write;
 
 use serde_json::{Map, Value, json};
 
+use super::harmony::{CALL, CHANNEL, CONSTRAIN, END, MESSAGE, START};
 use super::{Body, Format, Tool};
 use warploom::{Error, Result};
 use warploom_llm::structure::Grammar;
@@ -36,12 +37,45 @@ pub(super) fn is_text(schema: &Value) -> bool {
     schema.get("type").and_then(Value::as_str) == Some("string")
 }
 
+/// Returns a marker: its control token, or its text.
+fn mark(controls: &HashMap<String, u32>, text: &str) -> String {
+    match controls.get(text) {
+        Some(id) => format!("<[{id}]>"),
+        None => literal(text),
+    }
+}
+
+/// Returns what may be before a message of gpt-oss that is forced: one with reasoning.
+fn analysis(controls: &HashMap<String, u32>) -> String {
+    // Only a control token ends a text of any length.
+    if !controls.contains_key(END) {
+        return String::new();
+    }
+    let [channel, message, end, start] = [CHANNEL, MESSAGE, END, START].map(|m| mark(controls, m));
+    format!("({channel} \"analysis\" {message} /(.|\\n)*/ {end} {start} \"assistant\")?")
+}
+
+/// Returns the rule of an answer of gpt-oss whose last message follows the rule `content`.
+pub(crate) fn final_message(controls: &HashMap<String, u32>, content: &str) -> String {
+    let [channel, message] = [CHANNEL, MESSAGE].map(|m| mark(controls, m));
+    format!("{} {channel} \"final\" {message} {content}", analysis(controls))
+}
+
 impl Calls<'_> {
     /// Returns the text after which a call is certain, if the answer is not constrained before it.
     pub(crate) fn marker(&self) -> &'static str {
-        match self.format.start {
-            "" => "{\"name\": \"",
-            start => start,
+        match (self.format.body, self.format.start) {
+            (Body::Harmony, _) => "<|channel|>commentary to=functions.",
+            (_, "") => "{\"name\": \"",
+            (_, start) => start,
+        }
+    }
+
+    /// Returns the rule of an answer without calls, whose text follows the rule `content`.
+    pub(crate) fn content(&self, content: &str) -> String {
+        match self.format.body {
+            Body::Harmony => final_message(self.controls, content),
+            _ => content.to_owned(),
         }
     }
 
@@ -69,6 +103,10 @@ impl Calls<'_> {
                 let one = format!("{mark} any");
                 repeated(&one, &one)
             }
+            (Body::Harmony, false) => {
+                let analysis = analysis(self.controls);
+                format!("{analysis} {mark} \"commentary to=functions.\" any")
+            }
             (Body::Json(_) | Body::Xml, false) => {
                 repeated(&format!("{mark} any"), &format!("\"\\n\" {mark} any"))
             }
@@ -81,12 +119,8 @@ impl Calls<'_> {
         Ok(rules)
     }
 
-    /// Returns a marker: its control token, or its text.
     fn mark(&self, text: &str) -> String {
-        match self.controls.get(text) {
-            Some(id) => format!("<[{id}]>"),
-            None => literal(text),
-        }
+        mark(self.controls, text)
     }
 
     /// Returns the rule of one call, and adds the rules that it needs.
@@ -112,6 +146,13 @@ impl Calls<'_> {
             Body::Named(mark) => {
                 let arguments = self.arguments(index, tool)?;
                 Ok(format!("{} {} {arguments}", literal(&tool.name), self.mark(mark)))
+            }
+            Body::Harmony => {
+                let arguments = self.arguments(index, tool)?;
+                let [constrain, message, end] = [CONSTRAIN, MESSAGE, CALL].map(|m| self.mark(m));
+                let name = literal(&tool.name);
+                let kind = format!("(\" \" {constrain} \"json\" | \" json\")?");
+                Ok(format!("{name} {kind} {message} {arguments} {end}"))
             }
             Body::Xml => {
                 let head = literal(&format!("\n<function={}>\n", tool.name));

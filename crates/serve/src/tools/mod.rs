@@ -1,11 +1,12 @@
 //! Tool calls: the formats in which models write them, as a table, and what follows from it.
 //!
 //! `grammar` constrains an answer to calls in a format, `call` reads a call from text as it
-//! arrives, `split` separates an answer into reasoning, content and calls, and `plain` writes tools
+//! arrives, `split` separates an answer into reasoning, content and calls (`harmony` does so for gpt-oss), and `plain` writes tools
 //! and calls as ordinary messages for templates that know none.
 
 mod call;
 pub(super) mod grammar;
+mod harmony;
 pub(super) mod plain;
 mod split;
 
@@ -39,6 +40,8 @@ pub(super) enum Body {
     Named(&'static str),
     /// `<function=NAME>`, a `<parameter=KEY>` for each argument, `</function>`.
     Xml,
+    /// A message of gpt-oss, whose recipient is the tool.
+    Harmony,
 }
 
 /// A format in which a model writes calls.
@@ -64,8 +67,18 @@ pub(super) const HERMES: Format = Format {
     id_letters: 0,
 };
 
+/// The format of gpt-oss.
+pub(super) const HARMONY: Format = Format {
+    known_by: &[harmony::CHANNEL, harmony::MESSAGE, harmony::CALL],
+    start: harmony::CHANNEL,
+    end: harmony::CALL,
+    body: Body::Harmony,
+    id_letters: 0,
+};
+
 /// The formats; of several that a template knows, the first one is used.
-static FORMATS: [Format; 5] = [
+static FORMATS: [Format; 6] = [
+    HARMONY,
     // Mistral's templates refuse ids of other lengths.
     Format {
         known_by: &["[TOOL_CALLS]", "[ARGS]"],
@@ -104,7 +117,12 @@ impl Format {
     /// Returns the format of a chat template that knows tools; `None` if none of the table is in
     /// it.
     pub(super) fn of_template(source: &str) -> Option<&'static Format> {
-        FORMATS.iter().find(|format| format.known_by.iter().all(|text| source.contains(text)))
+        FORMATS.iter().find(|format| format.is_known(source))
+    }
+
+    /// Returns whether a chat template writes this format.
+    pub(super) fn is_known(&self, source: &str) -> bool {
+        self.known_by.iter().all(|text| source.contains(text))
     }
 
     /// Returns whether all calls of an answer follow one marker.
@@ -114,12 +132,14 @@ impl Format {
 
     /// Yields the texts that may be control tokens, whose text must be visible to be found.
     pub(super) fn markers(&self) -> impl Iterator<Item = &'static str> {
-        let inner = match self.body {
-            Body::Named(text) => text,
-            _ => "",
+        use harmony::{CONSTRAIN, END, MESSAGE, START};
+        let more = match self.body {
+            Body::Named(text) => [text, "", "", ""],
+            Body::Harmony => [MESSAGE, END, START, CONSTRAIN],
+            _ if self.start.is_empty() => [split::PYTHON_TAG, "", "", ""],
+            _ => [""; 4],
         };
-        let llama = if self.start.is_empty() { split::PYTHON_TAG } else { "" };
-        [self.start, self.end, inner, llama].into_iter().filter(|text| !text.is_empty())
+        [self.start, self.end].into_iter().chain(more).filter(|text| !text.is_empty())
     }
 
     /// Returns the id of a call, from a number that is unique to it.
@@ -134,4 +154,11 @@ impl Format {
             }
         }
     }
+}
+
+/// Returns the length of the longest end of `text` with which `marker` begins.
+fn partial(text: &str, marker: &str) -> usize {
+    let longest = marker.len().saturating_sub(1).min(text.len());
+    let ends = |length: &usize| text.as_bytes().ends_with(&marker.as_bytes()[..*length]);
+    (1..=longest).rev().find(ends).unwrap_or(0)
 }

@@ -1,7 +1,8 @@
 //! Separates an answer that arrives in pieces into reasoning, content and calls.
 
 use super::call::{Call, Part, Status};
-use super::{Format, Tool};
+use super::harmony::Harmony;
+use super::{Format, Tool, partial};
 
 const THINK: &str = "<think>";
 const END_OF_THOUGHT: &str = "</think>";
@@ -17,6 +18,8 @@ pub(crate) enum Thoughts {
     Maybe,
     /// The prompt ends with `<think>`.
     Open,
+    /// It consists of messages in channels ([`Harmony`]).
+    Channels,
 }
 
 /// A part of an answer.
@@ -41,7 +44,40 @@ enum State {
 
 /// Separates an answer into its parts.
 #[derive(Debug)]
-pub(crate) struct Splitter {
+pub(crate) enum Splitter {
+    Marked(Marked),
+    Harmony(Harmony),
+}
+
+impl Splitter {
+    /// Creates a splitter. Without `calls`, calls are text.
+    pub(crate) fn new(thoughts: Thoughts, calls: Option<(&'static Format, Vec<Tool>)>) -> Splitter {
+        match thoughts {
+            Thoughts::Channels => Splitter::Harmony(Harmony::new(calls.is_some())),
+            _ => Splitter::Marked(Marked::new(thoughts, calls)),
+        }
+    }
+
+    /// Appends text; returns the parts that are certain.
+    pub(crate) fn push(&mut self, text: &str) -> Vec<Delta> {
+        match self {
+            Splitter::Marked(marked) => marked.push(text),
+            Splitter::Harmony(harmony) => harmony.push(text),
+        }
+    }
+
+    /// Ends the answer; returns the parts that were held back.
+    pub(crate) fn finish(&mut self) -> Vec<Delta> {
+        match self {
+            Splitter::Marked(marked) => marked.finish(),
+            Splitter::Harmony(harmony) => harmony.finish(),
+        }
+    }
+}
+
+/// Separates an answer whose reasoning and calls stand between marks.
+#[derive(Debug)]
+pub(crate) struct Marked {
     state: State,
     calls: Option<(&'static Format, Vec<Tool>)>,
     /// Text whose meaning is not yet certain.
@@ -54,28 +90,25 @@ pub(crate) struct Splitter {
     wrote: bool,
 }
 
-impl Splitter {
-    /// Creates a splitter. Without `calls`, calls are text.
-    pub(crate) fn new(thoughts: Thoughts, calls: Option<(&'static Format, Vec<Tool>)>) -> Splitter {
+impl Marked {
+    fn new(thoughts: Thoughts, calls: Option<(&'static Format, Vec<Tool>)>) -> Marked {
         let state = match thoughts {
-            Thoughts::None => State::Content,
+            Thoughts::None | Thoughts::Channels => State::Content,
             Thoughts::Maybe => State::Begin,
             Thoughts::Open => State::Thinking,
         };
         let held = String::new();
-        Splitter { state, calls, held, at_start: false, called: false, wrote: false }
+        Marked { state, calls, held, at_start: false, called: false, wrote: false }
     }
 
-    /// Appends text; returns the parts that are certain.
-    pub(crate) fn push(&mut self, text: &str) -> Vec<Delta> {
+    fn push(&mut self, text: &str) -> Vec<Delta> {
         let mut out = Vec::new();
         self.held.push_str(text);
         while self.advance(&mut out) {}
         out
     }
 
-    /// Ends the answer; returns the parts that were held back.
-    pub(crate) fn finish(&mut self) -> Vec<Delta> {
+    fn finish(&mut self) -> Vec<Delta> {
         let mut out = Vec::new();
         let held = std::mem::take(&mut self.held);
         match std::mem::replace(&mut self.state, State::Content) {
@@ -242,11 +275,4 @@ fn reasoning(out: &mut Vec<Delta>, text: &str) {
     if !text.is_empty() {
         out.push(Delta::Reasoning(text.to_owned()));
     }
-}
-
-/// Returns the length of the longest end of `text` with which `marker` begins.
-fn partial(text: &str, marker: &str) -> usize {
-    let longest = marker.len().saturating_sub(1).min(text.len());
-    let ends = |length: &usize| text.as_bytes().ends_with(&marker.as_bytes()[..*length]);
-    (1..=longest).rev().find(ends).unwrap_or(0)
 }

@@ -79,6 +79,7 @@ fn templates_show_their_format() {
         ("<tool_call>", Body::Json("arguments")),
         ("<tool_call> <function=a> <parameter=b>", Body::Xml),
         ("<|python_tag|> \"parameters\"", Body::Json("parameters")),
+        ("<|channel|> <|message|> <|call|>", Body::Harmony),
     ] {
         assert_eq!(format(template).body, body, "{template}");
     }
@@ -376,6 +377,13 @@ fn grammars_accept_the_calls_of_their_format() {
             "",
             "weather\", \"parameters\": {}}",
         ),
+        (
+            "<|channel|><|message|><|call|>",
+            "<|channel|>commentary to=functions.",
+            "weather <|constrain|>json<|message|>{\"city\": \"K\"}<|call|>",
+            "",
+            "weather<|message|>{\"days\": 1}<|call|>",
+        ),
     ];
     for (template, marker, call, more, wrong) in rows {
         let format = format(template);
@@ -385,12 +393,56 @@ fn grammars_accept_the_calls_of_their_format() {
             assert!(constraint.may_end() && constraint.is_finished(), "{text}");
             // What the grammar allows is read as a call.
             let whole = format!("{marker}{call}");
-            assert_eq!(split(Thoughts::None, Some(format), &whole).calls[0].0, "weather");
+            let thoughts = match format.body {
+                Body::Harmony => Thoughts::Channels,
+                _ => Thoughts::None,
+            };
+            assert_eq!(split(thoughts, Some(format), &whole).calls[0].0, "weather");
         }
         assert!(!compile(format, true, false).accept_text(wrong.as_bytes()), "{wrong}");
         let mut several = compile(format, false, true);
         let text = format!("{marker}{call}{more}");
         assert!(several.accept_text(text.as_bytes()) && several.may_end(), "{text}");
+    }
+}
+
+/// With control tokens, a forced message of gpt-oss may come after one with reasoning.
+#[test]
+fn forced_messages_of_harmony_may_follow_reasoning() {
+    let structure = Structure::new(&crate::test_rig::byte_tokenizer()).unwrap();
+    let names = ["<|channel|>", "<|message|>", "<|end|>", "<|start|>", "<|call|>", "<|constrain|>"];
+    // Bytes that no text has.
+    let controls: HashMap<String, u32> =
+        (1..).zip(names).map(|(id, n)| (n.to_owned(), id)).collect();
+    let tools = tools();
+    let harmony = format("<|channel|><|message|><|call|>");
+    let calls = Calls {
+        format: harmony,
+        tools: &tools,
+        loose: &[false, false],
+        parallel: true,
+        after_marker: false,
+        controls: &controls,
+    };
+    let schema = Grammar::lark_of_schema("{\"type\": \"integer\"}").unwrap();
+    let answer = format!("start: {}\ncontent: {schema}\n", calls.content("content"));
+    let [call, answer] = [calls.lark().unwrap(), answer];
+    let analysis = "\u{1}analysis\u{2}I look.\nOr not?\u{3}\u{4}assistant";
+    for (rules, text, is_right) in [
+        (&call, "\u{1}commentary to=functions.now \u{6}json\u{2}{}\u{5}", true),
+        (&call, "\u{1}commentary to=functions.now\u{2}{}\u{5}", true),
+        (&call, "\u{1}final\u{2}", false),
+        (&call, "\u{1}commentary to=functions.never", false),
+        (&answer, "\u{1}final\u{2}42", true),
+        (&answer, "\u{1}final\u{2}no", false),
+        (&answer, "no", false),
+    ] {
+        for before in ["", analysis] {
+            let mut constraint = structure.compile(&Grammar::Lark(rules.clone())).unwrap();
+            let text = format!("{before}{text}");
+            let got = text.bytes().try_for_each(|byte| constraint.accept(u32::from(byte)));
+            assert_eq!(got.is_ok() && constraint.may_end(), is_right, "{text:?}: {got:?}");
+        }
     }
 }
 

@@ -1,23 +1,18 @@
-//! Formats answers as JSON for OpenAI's two interfaces, chat and completions.
+//! Formats answers for two of OpenAI's interfaces, chat and completions.
 
 use std::borrow::Cow;
 
 use serde_json::{Map, Value, json};
 
-use super::choice::Choice;
-use super::logits::Logprob;
-use super::queue::{Done, Ended};
-use super::tools::Delta;
-
-/// The requested interface.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
-    Chat,
-    Completion,
-}
+use super::{Event, Kind, Writer};
+use crate::choice::Choice;
+use crate::error::ApiError;
+use crate::logits::Logprob;
+use crate::queue::{Done, Ended};
+use crate::tools::Delta;
 
 /// Fields shared by all objects of an answer.
-pub(super) struct Answer {
+pub(super) struct OpenAi {
     pub(super) kind: Kind,
     pub(super) id: String,
     /// Creation time, in seconds since the Unix epoch.
@@ -78,28 +73,51 @@ fn completion_logprobs(list: &[Logprob], mut offset: usize) -> Value {
     })
 }
 
-impl Answer {
-    /// Returns the answers that are not streamed, as a single object.
-    pub(super) fn whole(&self, choices: &[Choice]) -> Value {
+impl Writer for OpenAi {
+    fn whole(&self, choices: &[Choice]) -> Value {
         let list: Value = choices.iter().map(|choice| self.choice(choice)).collect();
-        let object = match self.kind {
-            Kind::Chat => "chat.completion",
-            Kind::Completion => "text_completion",
-        };
+        let object = if self.is_chat() { "chat.completion" } else { "text_completion" };
         let mut whole = self.object(object, list);
         whole["usage"] = self.usage(choices);
         whole
     }
 
+    fn begin(&mut self, choices: &[Choice]) -> Vec<Event> {
+        choices.iter().filter_map(|choice| self.first(choice)).map(Event::plain).collect()
+    }
+
+    fn part(&mut self, choice: &Choice, delta: &Delta, logprobs: &[Logprob]) -> Vec<Event> {
+        vec![Event::plain(self.chunk_of_part(choice, delta, logprobs))]
+    }
+
+    fn last(&mut self, choice: &Choice, done: &Done, logprobs: &[Logprob]) -> Vec<Event> {
+        vec![Event::plain(self.chunk_of_end(choice, done, logprobs))]
+    }
+
+    fn end(&mut self, choices: &[Choice]) -> Vec<Event> {
+        let counts = self.counts(choices).map(Event::plain);
+        counts.into_iter().chain([Event::text("[DONE]")]).collect()
+    }
+
+    fn failed(&mut self, error: &ApiError) -> Vec<Event> {
+        vec![Event::plain(error.to_json())]
+    }
+}
+
+impl OpenAi {
+    fn is_chat(&self) -> bool {
+        self.kind == Kind::Chat
+    }
+
     fn choice(&self, choice: &Choice) -> Value {
-        let mut value = match self.kind {
-            Kind::Chat => json!({ "message": message(choice) }),
-            Kind::Completion => json!({ "text": choice.content() }),
+        let mut value = match self.is_chat() {
+            true => json!({ "message": message(choice) }),
+            false => json!({ "text": choice.content() }),
         };
         value["index"] = choice.index.into();
         value["logprobs"] = match choice.logprobs() {
             None => Value::Null,
-            Some(list) if self.kind == Kind::Chat => chat_logprobs(list),
+            Some(list) if self.is_chat() => chat_logprobs(list),
             Some(list) => completion_logprobs(list, 0),
         };
         let reason = choice.done().map(|done| finish_reason(choice, done));
@@ -133,10 +151,7 @@ impl Answer {
     }
 
     fn chunk(&self, choices: Value) -> Value {
-        let object = match self.kind {
-            Kind::Chat => "chat.completion.chunk",
-            Kind::Completion => "text_completion",
-        };
+        let object = if self.is_chat() { "chat.completion.chunk" } else { "text_completion" };
         let mut chunk = self.object(object, choices);
         if self.include_usage {
             chunk["usage"] = Value::Null;
@@ -153,19 +168,19 @@ impl Answer {
     }
 
     /// Returns the first object of a choice in a stream: the role, or the echo of the prompt.
-    pub(super) fn first(&self, choice: &Choice) -> Option<Value> {
-        let value = match self.kind {
-            Kind::Chat => json!({ "delta": { "role": "assistant", "content": "" } }),
-            Kind::Completion if choice.content().is_empty() => return None,
-            Kind::Completion => json!({ "text": choice.content() }),
+    fn first(&self, choice: &Choice) -> Option<Value> {
+        let value = match self.is_chat() {
+            true => json!({ "delta": { "role": "assistant", "content": "" } }),
+            false if choice.blocks().is_empty() => return None,
+            false => json!({ "text": choice.content() }),
         };
         Some(self.of_choice(choice.index, value, Value::Null, Value::Null))
     }
 
     /// Returns an object of a stream with a part of a choice. `call` is the index of its last call.
-    pub(super) fn part(&self, choice: &Choice, delta: &Delta, logprobs: &[Logprob]) -> Value {
-        let value = match (self.kind, delta) {
-            (Kind::Completion, Delta::Content(text)) => json!({ "text": text }),
+    fn chunk_of_part(&self, choice: &Choice, delta: &Delta, logprobs: &[Logprob]) -> Value {
+        let value = match (self.is_chat(), delta) {
+            (false, Delta::Content(text)) => json!({ "text": text }),
             (_, Delta::Content(text)) => json!({ "delta": { "content": text } }),
             (_, Delta::Reasoning(text)) => json!({ "delta": { "reasoning_content": text } }),
             (_, Delta::Call(name)) => {
@@ -185,25 +200,22 @@ impl Answer {
     }
 
     fn logprobs(&self, choice: &Choice, list: &[Logprob]) -> Value {
-        match (list.is_empty(), self.kind) {
+        match (list.is_empty(), self.is_chat()) {
             (true, _) => Value::Null,
-            (false, Kind::Chat) => chat_logprobs(list),
-            (false, Kind::Completion) => completion_logprobs(list, choice.offset_of(list)),
+            (false, true) => chat_logprobs(list),
+            (false, false) => completion_logprobs(list, choice.offset_of(list)),
         }
     }
 
     /// Returns the last object of a choice in a stream, with the finish reason.
-    pub(super) fn last(&self, choice: &Choice, done: &Done, logprobs: &[Logprob]) -> Value {
-        let value = match self.kind {
-            Kind::Chat => json!({ "delta": {} }),
-            Kind::Completion => json!({ "text": "" }),
-        };
+    fn chunk_of_end(&self, choice: &Choice, done: &Done, logprobs: &[Logprob]) -> Value {
+        let value = if self.is_chat() { json!({ "delta": {} }) } else { json!({ "text": "" }) };
         let logprobs = self.logprobs(choice, logprobs);
         self.of_choice(choice.index, value, logprobs, finish_reason(choice, done).into())
     }
 
     /// Returns the object that ends a stream with the token counts, if requested.
-    pub(super) fn counts(&self, choices: &[Choice]) -> Option<Value> {
+    fn counts(&self, choices: &[Choice]) -> Option<Value> {
         if !self.include_usage {
             return None;
         }
@@ -215,18 +227,18 @@ impl Answer {
 
 /// Returns the message of a chat.
 fn message(choice: &Choice) -> Value {
-    let calls = choice.calls();
+    let (content, reasoning) = (choice.content(), choice.reasoning());
     // Clients take a missing content for an answer that consists of calls.
-    let content = match choice.content().is_empty() && !calls.is_empty() {
+    let content = match content.is_empty() && choice.has_called() {
         true => Value::Null,
-        false => choice.content().into(),
+        false => content.into(),
     };
     let mut message = json!({ "role": "assistant", "content": content, "refusal": null });
-    if !choice.reasoning().is_empty() {
-        message["reasoning_content"] = choice.reasoning().into();
+    if !reasoning.is_empty() {
+        message["reasoning_content"] = reasoning.into();
     }
-    if !calls.is_empty() {
-        let each = calls.iter().map(|call| {
+    if choice.has_called() {
+        let each = choice.calls().map(|call| {
             let function = json!({ "name": call.name, "arguments": call.arguments });
             json!({ "id": call.id, "type": "function", "function": function })
         });
