@@ -19,25 +19,27 @@ Examples:
 The base URL for OpenAI clients is http://127.0.0.1:8080/v1, for Anthropic clients
 http://127.0.0.1:8080 (ANTHROPIC_BASE_URL). Paths: /health, /v1/models, /v1/chat/completions,
 /v1/responses, /v1/completions, /v1/messages, /v1/messages/count_tokens, /tokenize, /detokenize,
-/props, and /metrics in Prometheus' format; HEAD works like GET, and request bodies may be gzip-compressed. With --tls-cert and
---tls-key the URL begins with https. Clients may use HTTP/1.1 or HTTP/2. A request with an
-unsupported field is rejected with an error that names it, unless the value has no effect. In
-messages, the server reads role, content, tool_calls and reasoning_content, and in tool messages
-also tool_call_id and name; it rejects fields with other kinds of content (images, audio, files) or
-that change the request (prefix), and ignores all others (id, cache_control). -1 means no limit for
-max_tokens and top_k, and a random value for seed. Stop strings may total at most 16 KiB. The
-sampling options, --seed included, apply to requests that do not set them.
+/props, and /metrics in Prometheus' format; HEAD works like GET, and request bodies may be
+gzip-compressed. With --tls-cert and --tls-key the URL begins with https. Clients may use HTTP/1.1
+or HTTP/2. A request with an unsupported field is rejected with an error that names it, unless the
+value has no effect. In messages, the server reads role, content, tool_calls and reasoning_content,
+and in tool messages also tool_call_id and name; it rejects fields with other kinds of content
+(images, audio, files) or that change the request (prefix), and ignores all others (id,
+cache_control). -1 means no limit for max_tokens and top_k, and a random value for seed. Stop
+strings may total at most 16 KiB. The sampling options, --seed included, apply to requests that do
+not set them.
 
-response_format (json_object, json_schema) constrains the answer: it is valid unless max_tokens
-cuts it. A schema with an unsupported keyword is rejected with an error that names it. tools are
-given to the model's chat template, and calls are read in the format of the template: Hermes and
-Qwen, Qwen3 Coder, Llama 3, Mistral. A template without tools gets them in a system message, in
-Hermes' format. With tool_choice required or a function, the answer is constrained to a call; with
-auto, from the marker of a call on. There the arguments may be any object if their schema is not
-supported, unless the tool is strict. Text in <think> is returned as reasoning_content;
-chat_template_kwargs and reasoning_effort reach the template. /v1/messages has tools and schemas as
-Anthropic writes them, and its own format of errors; /v1/responses keeps nothing between requests, so
-that a client sends the earlier items again, whose tokens are cached.
+response_format (json_object, json_schema) constrains the answer: it is valid unless max_tokens cuts
+it. A schema with an unsupported keyword is rejected with an error that names it. tools are given to
+the model's chat template, and calls are read in the format of the template: Hermes and Qwen, Qwen3
+Coder, Llama 3, Mistral, gpt-oss. A template without tools gets them in a system message, in Hermes'
+format; one without system messages gets their text in the first message of the user. With
+tool_choice required or a function, the answer is constrained to a call; with auto, from the marker
+of a call on. There the arguments may be any object if their schema is not supported, unless the
+tool is strict. Text in <think>, and the channel analysis of gpt-oss, is returned as
+reasoning_content; chat_template_kwargs and reasoning_effort reach the template. /v1/messages has
+tools and schemas as Anthropic writes them, and its own format of errors; /v1/responses keeps
+nothing between requests, so that a client sends the earlier items again, whose tokens are cached.
 
 With int8, the default on CPUs and GPUs, the text at temperature 0 can depend on other requests: a
 prompt cached from an earlier request, or a batch with other answers, changes the order of sums, and

@@ -31,15 +31,19 @@ TIME = {"name": "get_time", "input_schema": {"type": "object", "properties": {},
 QUESTION = [{"role": "user", "content": "What is the weather in Rome?"}]
 
 
+# Not a parameter of the package any more.
+GREEDY = {"extra_body": {"temperature": 0}}
+
+
 def create(client, **more):
     return client.messages.create(**{"model": client.name, "messages": QUESTION, "max_tokens": 20, **more})
 
 
 def whole_and_streamed(client):
-    whole = create(client, temperature=0)
+    whole = create(client, **GREEDY)
     assert [block.type for block in whole.content] == ["text"] and whole.content[0].text, whole
     assert whole.stop_reason in ("end_turn", "max_tokens") and whole.usage.output_tokens <= 20, whole
-    with client.messages.stream(model=client.name, messages=QUESTION, max_tokens=20, temperature=0) as stream:
+    with client.messages.stream(model=client.name, messages=QUESTION, max_tokens=20, **GREEDY) as stream:
         parts = list(stream.text_stream)
         final = stream.get_final_message()
     assert "".join(parts) == final.content[0].text, (parts, final)
@@ -50,9 +54,9 @@ def whole_and_streamed(client):
 
 
 def stop_sequence(client):
-    text = create(client, temperature=0).content[0].text
+    text = create(client, **GREEDY).content[0].text
     stop = text[4:8]
-    done = create(client, temperature=0, stop_sequences=["no such text", stop])
+    done = create(client, **GREEDY, stop_sequences=["no such text", stop])
     assert (done.stop_reason, done.stop_sequence) == ("stop_sequence", stop), done
     assert stop not in done.content[0].text, done
     return repr(stop)

@@ -16,7 +16,7 @@ use super::queue::Job;
 use super::request::{self, Asked, ChatAsked, Choice, CompletionAsked, Text};
 use super::service::Shared;
 use super::tools::{Format, HARMONY, HERMES, Splitter, Thoughts, Tool, plain};
-use warploom_llm::chat::{Message, Template, TemplateInputs};
+use warploom_llm::chat::{Message, Role, Template, TemplateInputs};
 use warploom_llm::tokenizer::EncodeOptions;
 
 /// Texts around reasoning, which may be control tokens.
@@ -200,6 +200,8 @@ fn chat(shared: &Shared, kind: Kind, chat: ChatAsked) -> Result<Draft, ApiError>
     let variables = variables(template, &chat, kind.effort_field())?;
     let written = is_plain.then(|| plain::written(&chat.messages, tools));
     let messages = written.as_deref().unwrap_or(&chat.messages);
+    let moved = (!shared.knows_system).then(|| without_system(messages));
+    let messages = moved.as_deref().unwrap_or(messages);
     let json: Vec<String> = match is_plain {
         true => Vec::new(),
         false => tools.iter().map(|tool| tool.json.clone()).collect(),
@@ -231,6 +233,24 @@ fn chat(shared: &Shared, kind: Kind, chat: ChatAsked) -> Result<Draft, ApiError>
         thoughts,
         calls,
     })
+}
+
+/// Moves system messages into the first message of the user, for a template that leaves them out.
+fn without_system(messages: &[Message]) -> Vec<Message> {
+    let (system, mut others): (Vec<_>, Vec<_>) =
+        messages.iter().cloned().partition(|message| message.role == Role::System);
+    if system.is_empty() {
+        return others;
+    }
+    let mut text = system.into_iter().map(|message| message.content).collect::<Vec<_>>().join("\n");
+    match others.iter_mut().find(|message| message.role == Role::User) {
+        Some(user) => {
+            text.push_str("\n\n");
+            user.content.insert_str(0, &text);
+        }
+        None => others.insert(0, Message::new(Role::User, text)),
+    }
+    others
 }
 
 /// Returns the variables of the template, with the reasoning effort in the form that it knows.
@@ -366,5 +386,27 @@ impl Shared {
     /// Returns the first of `count` numbers from which the ids of calls are made.
     fn call_numbers(&self, count: usize) -> u64 {
         self.answers.fetch_add((count as u64) << 16, std::sync::atomic::Ordering::Relaxed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn system_messages_come_before_what_the_user_says_first() {
+        let [system, user, answer] = [Role::System, Role::User, Role::Assistant]
+            .map(|role| move |text: &str| Message::new(role, text));
+        for (messages, want) in [
+            (vec![user("a"), answer("b")], vec![user("a"), answer("b")]),
+            (vec![system("s"), user("a"), user("b")], vec![user("s\n\na"), user("b")]),
+            (
+                vec![system("s"), answer("b"), user("a"), system("t")],
+                vec![answer("b"), user("s\nt\n\na")],
+            ),
+            (vec![system("s")], vec![user("s")]),
+        ] {
+            assert_eq!(without_system(&messages), want);
+        }
     }
 }

@@ -66,10 +66,6 @@ impl<T> Prefixes<T> {
         each.max_by_key(|(_, shared)| *shared).filter(|(_, shared)| *shared > 0)
     }
 
-    fn covers(&self, tokens: &[u32]) -> bool {
-        self.entries.iter().any(|entry| entry.tokens.starts_with(tokens))
-    }
-
     /// Notes a use of an entry.
     fn touch(&mut self, id: u64) {
         self.uses += 1;
@@ -181,6 +177,18 @@ impl<S: Sequences> Scheduler<S> {
         &tokens[..self.steps.past_of(index).min(tokens.len())]
     }
 
+    /// Returns how many of the first tokens of a sequence another sequence or the host memory has.
+    fn found_elsewhere(&self, index: usize, tokens: &[u32]) -> usize {
+        let others = (0..self.slots.len()).filter(|other| *other != index);
+        let caches = others.map(|other| self.filled(other));
+        let caches =
+            caches.chain(self.prefixes.entries.iter().map(|entry| entry.tokens.as_slice()));
+        let shared = caches.map(|cache| common(cache, tokens));
+        // Recurrent layers cannot go on in the middle of what another one read.
+        let is_whole = self.steps.is_recurrent();
+        shared.filter(|shared| !is_whole || *shared == tokens.len()).max().unwrap_or(0)
+    }
+
     /// Keeps the cache of a sequence in host memory before all but `kept` tokens of it are lost. While
     /// requests wait, their time is worth more.
     fn save(&mut self, index: usize, kept: usize) {
@@ -190,9 +198,9 @@ impl<S: Sequences> Scheduler<S> {
             return;
         }
         let tokens = self.filled(index)[..count].to_vec();
-        let elsewhere = (0..self.slots.len())
-            .any(|other| other != index && self.filled(other).starts_with(&tokens));
-        if elsewhere || self.prefixes.covers(&tokens) {
+        // The whole cache is copied, but what others have of it is not lost.
+        let stays = kept.max(self.found_elsewhere(index, &tokens));
+        if count - stays < WORTH.max(count / 2) {
             return;
         }
         match self.steps.save_prefix(index, count) {
@@ -220,7 +228,6 @@ mod tests {
         assert_eq!((prefixes.find(&[7, 8], true), prefixes.find(&[5], false)), (None, None));
         prefixes.touch(1);
         assert_eq!((prefixes.get(1), prefixes.get(9)), (Some(&"a"), None));
-        assert!(prefixes.covers(&[7, 8]) && !prefixes.covers(&[7, 8, 9, 1]));
         // "b" was used least recently.
         prefixes.add(vec![5], "c", 4, false);
         assert_eq!((prefixes.find(&[7, 8], false), prefixes.bytes()), (None, 8));
@@ -231,6 +238,6 @@ mod tests {
         assert_eq!(prefixes.bytes(), 10);
         assert_eq!(prefixes.find(&[5, 1], true).map(|(_, n)| n), Some(1));
         prefixes.add(vec![9; 4], "too large", 11, false);
-        assert!(!prefixes.covers(&[9]));
+        assert_eq!(prefixes.find(&[9], false), None);
     }
 }

@@ -68,6 +68,23 @@ fn a_conversation_comes_back_from_host_memory() {
     assert_eq!(done_of(&mut rig, job(&talks[0], 1)).cached_tokens, 0);
 }
 
+/// A copy to the host costs about what half of the tokens cost as a prompt.
+#[test]
+fn what_others_have_for_the_most_part_is_not_kept() {
+    let mut rig = Rig::with(2, 256, 64, false);
+    rig.scheduler = rig.scheduler.prefix_memory(1000);
+    for question in b'a'..b'h' {
+        done_of(&mut rig, job(&prompt(b's', 100, &char::from(question).to_string().repeat(40)), 1));
+    }
+    // Each goes on after the beginning; 40 of 140 tokens are lost.
+    assert_eq!(copies(&rig), []);
+    // What shares 20 tokens takes a sequence, and then those two.
+    for question in *b"zyx" {
+        done_of(&mut rig, job(&prompt(b's', 20, &char::from(question).to_string().repeat(120)), 1));
+    }
+    assert_eq!(copies(&rig), [Call::Save(0, 140), Call::Save(1, 140)]);
+}
+
 #[test]
 fn nothing_is_kept_while_requests_wait() {
     let mut rig = Rig::with(1, 256, 64, false);

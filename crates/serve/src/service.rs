@@ -36,6 +36,8 @@ pub(super) struct Shared {
     pub(super) template: Result<Template, String>,
     /// Whether the template writes tools.
     pub(super) knows_tools: bool,
+    /// Whether the template writes system messages, or refuses them.
+    pub(super) knows_system: bool,
     /// The control tokens by name.
     pub(super) controls: HashMap<String, u32>,
     pub(super) grammars: Grammars,
@@ -87,6 +89,7 @@ impl Shared {
         let controls = tokenizer.control_tokens().map(|(name, id)| (name.to_owned(), id));
         Ok(Shared {
             name,
+            knows_system: template.as_ref().is_ok_and(|template| template.knows_system(tokenizer)),
             knows_tools: template.as_ref().is_ok_and(|template| template.knows_tools(tokenizer)),
             controls: controls.collect(),
             grammars: Grammars::new(model.shared_tokenizer().clone()),

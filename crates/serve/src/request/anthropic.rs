@@ -42,7 +42,16 @@ pub(crate) fn anthropic(body: &[u8], base: &ServeOptions) -> Result<ChatAsked, A
         fields.only(name, &[json!([])])?;
     }
     fields.only("speed", &[json!("standard")])?;
-    fields.ignore(&["metadata", "service_tier", "cache_control", "inference_geo", "betas"]);
+    fields.ignore(&[
+        "metadata",
+        "service_tier",
+        "cache_control",
+        "inference_geo",
+        "betas",
+        "diagnostics",
+        "user_profile_id",
+        "workspace_id",
+    ]);
     fields.end()?;
     let effort = match thinks {
         Some(false) => Some("none".to_owned()),
