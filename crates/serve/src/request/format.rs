@@ -156,6 +156,20 @@ pub(super) fn check_name(name: &str, field: &str) -> Result<(), ApiError> {
 
 /// Parses `tool_choice`.
 pub(super) fn choice(value: Option<Value>, tools: &[Tool]) -> Result<Choice, ApiError> {
+    choice_by(value, tools, |mut fields| {
+        let inside = fields.name("function");
+        let function = fields.take("function");
+        let function = function.ok_or_else(|| ApiError::field(inside.as_str(), "is missing"))?;
+        named(&mut Fields::new(function, inside)?, tools)
+    })
+}
+
+/// Parses `tool_choice`, an object by `named`.
+pub(super) fn choice_by(
+    value: Option<Value>,
+    tools: &[Tool],
+    named: impl Fn(Fields) -> Result<Choice, ApiError>,
+) -> Result<Choice, ApiError> {
     let path = "tool_choice";
     let choice = match value {
         None if tools.is_empty() => return Ok(Choice::None),
@@ -176,18 +190,13 @@ pub(super) fn choice(value: Option<Value>, tools: &[Tool]) -> Result<Choice, Api
                 let error = ApiError::field(fields.name("type"), "only function is supported");
                 return Err(error.code("unsupported"));
             }
-            let inside = fields.name("function");
-            let function = fields.take("function");
-            let function =
-                function.ok_or_else(|| ApiError::field(inside.as_str(), "is missing"))?;
-            let mut function = Fields::new(function, inside)?;
-            named(&mut function, tools)?
+            named(fields)?
         }
     };
-    if tools.is_empty() {
-        return Err(ApiError::field(path, "there are no tools"));
+    match tools.is_empty() {
+        true => Err(ApiError::field(path, "there are no tools")),
+        false => Ok(choice),
     }
-    Ok(choice)
 }
 
 /// Parses the name of the tool that must be called.

@@ -6,8 +6,8 @@
 use serde_json::{Map, Value, json};
 
 use super::common::{Asked, sampling};
-use super::format::{check_forced, check_name, function_tool, named, tools_by};
-use super::{ChatAsked, Choice, ResponseFormat, effort_of, items, object};
+use super::format::{check_forced, check_name, choice_by, function_tool, named, tools_by};
+use super::{ChatAsked, ResponseFormat, effort_of, items, object};
 use crate::ServeOptions;
 use crate::error::ApiError;
 use crate::fields::Fields;
@@ -37,7 +37,8 @@ pub(crate) fn responses(
     repeated.insert("temperature".into(), asked.sampling.temperature.into());
     repeated.insert("top_p".into(), asked.sampling.top_p.into());
     let tools = tools_by(fields.take("tools"), "name", tool)?;
-    let choice = choice(fields.take("tool_choice"), &tools)?;
+    let choice = fields.take("tool_choice");
+    let choice = choice_by(choice, &tools, |mut fields| named(&mut fields, &tools))?;
     let format = text(fields.take("text"))?;
     check_forced(&choice, &format, "text.format")?;
     let parallel = fields.optional_flag("parallel_tool_calls")?.unwrap_or(true);
@@ -107,36 +108,6 @@ fn tool(index: usize, value: Value) -> Result<Tool, ApiError> {
     }
 }
 
-fn choice(value: Option<Value>, tools: &[Tool]) -> Result<Choice, ApiError> {
-    let path = "tool_choice";
-    let choice = match value {
-        None if tools.is_empty() => return Ok(Choice::None),
-        None => return Ok(Choice::Auto),
-        Some(Value::String(word)) => match word.as_str() {
-            "none" => return Ok(Choice::None),
-            "auto" if tools.is_empty() => return Ok(Choice::None),
-            "auto" => return Ok(Choice::Auto),
-            "required" => Choice::Required,
-            _ => {
-                let text = "must be none, auto, required or an object with a function";
-                return Err(ApiError::field(path, text));
-            }
-        },
-        Some(value) => {
-            let mut fields = Fields::new(value, path)?;
-            if fields.text("type")?.as_deref() != Some("function") {
-                let error = ApiError::field(fields.name("type"), "only function is supported");
-                return Err(error.code("unsupported"));
-            }
-            named(&mut fields, tools)?
-        }
-    };
-    match tools.is_empty() {
-        true => Err(ApiError::field(path, "there are no tools")),
-        false => Ok(choice),
-    }
-}
-
 /// Parses `text`: the format of the answer.
 fn text(value: Option<Value>) -> Result<ResponseFormat, ApiError> {
     let Some(value) = value else { return Ok(ResponseFormat::Text) };
@@ -203,6 +174,7 @@ fn include(value: Option<Value>) -> Result<(), ApiError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::request::Choice;
 
     fn parsed(value: Value) -> Result<(ChatAsked, Map<String, Value>), String> {
         let parsed = responses(value.to_string().as_bytes(), &ServeOptions::default());
