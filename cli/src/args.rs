@@ -103,7 +103,7 @@ pub(crate) enum Command {
     Kernel(KernelArgs),
     /// Quantise F16, BF16 or F32 weights into a new, smaller GGUF file
     Quantize(QuantizeArgs),
-    /// Serve an OpenAI-compatible HTTP API, generating several answers at once
+    /// Serve OpenAI's and Anthropic's HTTP APIs, generating several answers at once
     #[cfg(feature = "serve")]
     Serve(Box<ServeArgs>),
 }

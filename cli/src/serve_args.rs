@@ -75,8 +75,8 @@ pub(crate) struct ServeArgs {
     /// Model name shown to clients (default: the file's name without extension)
     #[arg(long, value_name = "NAME")]
     pub(crate) alias: Option<String>,
-    /// Bearer token that clients must send (default: WARPLOOM_API_KEY, else no authentication);
-    /// prefer WARPLOOM_API_KEY: it does not show in process listings
+    /// Key that clients must send, as bearer token or in x-api-key (default: WARPLOOM_API_KEY, else no
+    /// authentication); prefer WARPLOOM_API_KEY: it does not show in process listings
     #[arg(long, value_name = "KEY")]
     pub(crate) api_key: Option<String>,
     /// Origin of the web pages that may use the server, or * for any

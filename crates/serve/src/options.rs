@@ -20,7 +20,8 @@ pub struct ServeOptions {
     pub tls: Option<Tls>,
     /// Name of the model in the API; `None` uses the file name without folder and extension.
     pub model: Option<String>,
-    /// Key that clients must send as `Authorization: Bearer`; `None` disables authentication.
+    /// Key that clients must send as `Authorization: Bearer` or as `x-api-key`; `None` disables
+    /// authentication.
     pub api_key: Option<String>,
     /// Origin of the pages that may read responses, or `*` for any origin; `None` sends no CORS
     /// header.

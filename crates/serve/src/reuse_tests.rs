@@ -68,7 +68,7 @@ fn a_conversation_comes_back_from_host_memory() {
     assert_eq!(done_of(&mut rig, job(&talks[0], 1)).cached_tokens, 0);
 }
 
-/// A copy to the host costs about what half of the tokens cost as a prompt.
+/// A copy to the host has all tokens, whatever part of them would be lost.
 #[test]
 fn what_others_have_for_the_most_part_is_not_kept() {
     let mut rig = Rig::with(2, 256, 64, false);
